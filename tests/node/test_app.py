@@ -23,8 +23,6 @@ print("localpuppet.base.machine.processes" in sys.modules)
 
 
 class RecordingNeighbours(Neighbours):
-    """Records the calls."""
-
     def __init__(self) -> None:
         self.runs: list[tuple[str, bool, object]] = []
 

@@ -70,9 +70,7 @@ def test_large_error_output_is_not_stored(script: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["enable-puppet8", "Rack", "ssh keys", "a::b", "trusted"])
-def test_a_parameter_that_code_cannot_reach_is_left_out_with_a_warning(
-    script: Path, name: str
-) -> None:
+def test_an_unreachable_parameter_is_left_out_with_a_warning(script: Path, name: str) -> None:
     body = f"print('parameters: {{role: web, {name}: hunter2}}')"
     notes: list[str] = []
     command = write(script, body)

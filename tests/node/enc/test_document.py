@@ -67,9 +67,7 @@ def test_references_are_resolved_among_the_merged_parameters() -> None:
         ({}, "%{open", "not closed"),
     ],
 )
-def test_a_reference_that_cannot_be_resolved_is_an_error(
-    parameters: dict[str, Json], text: str, message: str
-) -> None:
+def test_a_bad_reference_is_named(parameters: dict[str, Json], text: str, message: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         classify([data(classes={"web": {"x": text}}, parameters=parameters)])
     assert message in str(error.value)
@@ -119,7 +117,6 @@ end
 
 @pytest.fixture(scope="module")
 def ruby() -> Iterator["subprocess.Popen[str]"]:
-    """One Ruby process for all documents: it reads base64 lines and answers JSON."""
     with subprocess.Popen(
         ["ruby", "-e", RUBY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -155,19 +155,13 @@ def compiled_ruby() -> tuple[dict[str, str], tuple[Path, ...]]:
 
 @cache
 def installed_version(puppet: str) -> str:
-    """Return the version that a command prints."""
     done = subprocess.run([puppet, "--version"], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def make_engine(
-    directory: Path,
-    *,
-    trusted: bool = True,
-    processes: int = 1,
-    limits: Mapping[str, int] = LIMITS,
+    directory: Path, *, trusted: bool = True, processes: int = 1, limits: Mapping[str, int] = LIMITS
 ) -> PuppetCompileEngine:
-    """Return an engine whose files are below a directory."""
     main, lean = shared_file("preview/main.rb"), shared_file("lean_start.rb")
     empty = directory / "empty.pp"
     directory.mkdir(parents=True, exist_ok=True)
@@ -217,7 +211,6 @@ def make_engine(
 
 
 def request(node: str = "web1.example.com", *classes: str, **more: Any) -> CompileRequest:
-    """Return a request for a node with some classes."""
     values: dict[str, Any] = {"facts": FACTS, "classes": {name: {} for name in classes}, **more}
     return CompileRequest(node=node, **values)
 
@@ -225,7 +218,6 @@ def request(node: str = "web1.example.com", *classes: str, **more: Any) -> Compi
 def compile_all(
     engine: PuppetCompileEngine, release: Release, requests: Sequence[CompileRequest]
 ) -> dict[str, CompileResult]:
-    """Return the results by node."""
     results = {result.node: result for result in engine.compile(release, requests)}
     assert len(results) == len(requests)
     return results

@@ -116,9 +116,7 @@ def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
         assert rig.shown() == expected
 
 
-def test_data_that_unpacks_to_more_than_the_limit_is_made_again(
-    rig: PreviewRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_above_a_limit_is_made_anew(rig: PreviewRig, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = rig.shown()
     assert rig.engine.compiled == []
     monkeypatch.setattr(cache_file, "MAX_CACHED", 64)

@@ -65,21 +65,9 @@ def test_another_notation_of_a_value_changes_the_digest(one: str, other: str) ->
     "text",
     [
         *("", "- a\n", "a: 1\na: 2\n", "1: a\n", "yes: a\n", ":a: b\n", "a: :b\n", "~: 1\n"),
-        *(
-            "a: 2020-01-01\n",
-            "a: {b: 2020-01-01 10:00:00}\n",
-            "a: !!str 1\n",
-            "a: !ruby/object:X {}\n",
-        ),
-        *(
-            "<<: {a: 1}\n",
-            "a: *missing\n",
-            "a: &x [*x]\n",
-            "a: 1\n---\nb: 1\n",
-            "a: {b\n",
-            "a: {1: b}\n",
-        ),
-        "a: {true: b}\n",
+        *("a: 2020-01-01\n", "a: {b: 2020-01-01 10:00:00}\n", "a: !!str 1\n", "a: {true: b}\n"),
+        *("<<: {a: 1}\n", "a: *missing\n", "a: &x [*x]\n", "a: 1\n---\nb: 1\n", "a: {b\n"),
+        *("a: {1: b}\n", "a: !ruby/object:X {}\n"),
     ],
 )
 def test_ambiguous_files_have_no_digests_by_key(text: str) -> None:
@@ -121,7 +109,7 @@ def ruby(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[subprocess.Popen
 @pytest.mark.puppet
 @settings(max_examples=300)
 @given(one=_texts, other=_texts)
-def test_equal_digests_mean_equal_values_for_ruby(
+def test_equal_digests_are_equal_values(
     ruby: "subprocess.Popen[str]", one: str, other: str
 ) -> None:
     first, second = keys(one), keys(other)
@@ -141,9 +129,7 @@ def test_equal_digests_mean_equal_values_for_ruby(
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
-def test_a_file_with_very_many_values_counts_as_a_whole(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_many_values_counts_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_index, "MAX_DATA_VALUES", 1000)
     values = ",".join(["1"] * 900)
     assert keys(f'{{"a": [{values}]}}', name) is not None

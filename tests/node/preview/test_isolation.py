@@ -107,10 +107,7 @@ PARENT = {
 
 
 def hostile(
-    tmp_path: Path,
-    attacks: dict[str, str],
-    constants: str = "",
-    limits: Mapping[str, int] = LIMITS,
+    tmp_path: Path, attacks: dict[str, str], constants: str = "", limits: Mapping[str, int] = LIMITS
 ) -> dict[str, CompileResult]:
     """Return the result of each attack; assert that a node before and one after them compile."""
     files, nodes = {}, ["node 'first', 'last' { notify { 'fine': } }"]
@@ -209,7 +206,6 @@ def test_a_cgroup_limits_memory_in_total(tmp_path: Path, count: int, *, all_of_t
 
 
 def isolation_groups() -> set[Path]:
-    """Return the cgroups of this process's isolated programs."""
     return set(Path("/sys/fs/cgroup").rglob(f"localpuppet-isolated-{os.getpid()}-*"))
 
 
@@ -253,7 +249,6 @@ def test_a_compile_does_not_end_or_change_other_compiles(tmp_path: Path) -> None
 
 
 def _processes_that_see(directory: Path) -> set[str]:
-    """Return the ids of processes that have a directory mounted."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.puppet
 
 
 def repositories() -> list[Path]:
-    """Return the control repositories that the environment variable names."""
     if not OTHERS:
         return []
     return [path for path in sorted(Path(OTHERS).iterdir()) if Path(f"{path}-nodes").is_dir()]

@@ -86,9 +86,7 @@ def test_a_file_whose_name_is_not_a_node_name_is_refused(tmp_path: Path, name: s
         ("web1.facts", "[]", "not a JSON object"),
     ],
 )
-def test_a_message_names_the_file_and_shows_no_value(
-    tmp_path: Path, name: str, text: str, words: str
-) -> None:
+def test_a_message_shows_no_value(tmp_path: Path, name: str, text: str, words: str) -> None:
     (tmp_path / name).write_text(text)
     message = problem(tmp_path)
     assert message.startswith(f"{tmp_path}/{name}: ")
@@ -185,8 +183,6 @@ def test_an_empty_or_missing_directory_names_the_cure(tmp_path: Path) -> None:
 
 
 class _Known(TreeStates):
-    """Keeps states in memory."""
-
     def __init__(self) -> None:
         self.states: dict[str, States] = {}
 

@@ -73,7 +73,6 @@ RUBY = dict(
 
 
 def compile_codes(tmp_path: Path, codes: list[str]) -> list[CompileResult]:
-    """Return the results of nodes with one expression each."""
     nodes = [f"node 'n{i}' {{ notice({code}) }}" for i, code in enumerate(codes)]
     release = write(tmp_path / "r", {"site.pp": "\n".join(nodes), **RUBY})
     engine = make_engine(tmp_path / "e")

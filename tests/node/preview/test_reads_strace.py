@@ -64,7 +64,6 @@ def system_calls(trace: Path, top: Path) -> tuple[set[str], set[str], set[str]]:
 
 
 def is_covered(name: str, names: set[str]) -> bool:
-    """Return whether a name or a directory above it is in a set."""
     parts = name.split("/")
     return any("/".join(parts[:length]) in names for length in range(1, len(parts) + 1))
 
@@ -90,7 +89,6 @@ def problems(reads: RawReads, calls: tuple[set[str], set[str], set[str]]) -> lis
 
 
 def real_request() -> CompileRequest:
-    """Return a request with the facts of this machine."""
     asked = ["puppet", "facts", "show", "--show-legacy"]
     facts = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=PATIENCE)
     return request("web1.example.com", facts=json.loads(facts.stdout))

@@ -36,18 +36,8 @@ FACTS = ("role", "os")
 
 _values = st.sampled_from(
     [
-        "1",
-        "'1'",
-        "01",
-        "[1, 2]",
-        "{a: 1}",
-        "&x 2",
-        "*x",
-        "2020-01-01",
-        "yes",
-        ":sym",
-        "!!str 3",
-        "|",
+        *("1", "'1'", "01", "[1, 2]", "{a: 1}", "&x 2", "*x", "2020-01-01", "yes", ":sym"),
+        *("!!str 3", "|"),
     ]
 )
 _lines = st.tuples(st.sampled_from([*KEYS, "other", "<<", "1", "~"]), _values)
@@ -161,14 +151,3 @@ def test_a_preview_with_stored_results_equals_fresh_compiles(
         for base, head in itertools.pairwise(places):
             assert incremental(rig, base, head) == brute_force(rig, base, head)
         assert incremental(rig, places[0], places[-1]) == brute_force(rig, places[0], places[-1])
-
-
-def test_equal_captures_and_releases_are_not_compiled_again(tmp_path: Path) -> None:
-    """The rule is not trivially safe, because previews use stored results."""
-    rig = PreviewRig(tmp_path, program([(("file", "site.pp"), ("fact", "role"))]))
-    _write_captures(rig, {key: {"facts": {"role": "web"}} for key in NODES})
-    first = write_release(tmp_path / "r0", {"site.pp": "x", "unread": "1"})
-    second = write_release(tmp_path / "r1", {"site.pp": "x", "unread": "2"})
-    rig.preview(first, first)
-    rig.preview(first, second)
-    assert rig.engine.compiled == []

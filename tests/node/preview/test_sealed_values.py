@@ -31,9 +31,7 @@ def sealed(**changed: str) -> dict[str, str]:
 
 
 @pytest.mark.puppet
-def test_a_catalog_differs_if_the_number_of_a_value_does_and_not_if_it_was_resealed(
-    tmp_path: Path,
-) -> None:
+def test_a_catalog_differs_for_a_set_value_and_not_for_a_resealed_one(tmp_path: Path) -> None:
     releases = {
         "before": sealed(),
         "resealed": sealed(s=value(age="YWdlMg=="), p=value("plain", age="YWdlMw==")),

@@ -55,7 +55,6 @@ PURE = [
 
 
 def compile_bodies(tmp_path: Path, bodies: list[str]) -> list[CompileResult]:
-    """Return the results of nodes with one function each."""
     files = {f"modules/m/files/{name}": text for name, text in _FILES.items()}
     nodes = []
     for number, body in enumerate(bodies):
@@ -87,9 +86,7 @@ def test_reads_beyond_file_contents_are_impure(tmp_path: Path) -> None:
         assert result.reads.impure == (), body
 
 
-def test_only_reads_of_a_modules_provider_count_and_not_those_of_puppets_providers(
-    tmp_path: Path,
-) -> None:
+def test_reads_of_a_modules_provider_count_and_of_no_other(tmp_path: Path) -> None:
     # The compile loads Puppet's type, whose providers search for programs and ask Facter when they
     # are loaded. Only the reads of the module's provider count.
     provider = "Puppet::Type.type(:package).provide(:own) { %s }\n"
@@ -129,7 +126,7 @@ def test_a_template_with_a_node_document_and_an_escaped_end_compiles(tmp_path: P
         (RawReads(parameters=("my_zone",)), {}, {"my.zone": 2}),
     ],
 )
-def test_a_changed_fact_changes_the_digest_of_reads(
+def test_a_changed_fact_changes_the_digest(
     reads: RawReads, before: dict[str, int], after: dict[str, int]
 ) -> None:
     index = ReleaseIndex({}, lambda _: b"")

@@ -15,15 +15,9 @@ def make_group(
     serial: int = 1,
     identity: AgeIdentity | None = None,
 ) -> tuple[SealedGroup, AgeIdentity]:
-    """Return a group and its identity."""
     identity = identity or AgeIdentity.generate()
     group = SealedGroup(
-        name=name,
-        rule=name,
-        recipient=identity.recipient,
-        serial=serial,
-        operators=(),
-        members=(),
+        name=name, rule=name, recipient=identity.recipient, serial=serial, operators=(), members=()
     )
 
     def wrapped(holders: Mapping[str, AgeIdentity]) -> Sequence:  # type: ignore[type-arg]
@@ -40,7 +34,6 @@ def make_value(
     number: int = 1,
     kind: ValueType = ValueType.STRING,
 ) -> SealedValue:
-    """Return a value that is sealed for a group."""
     value = SealedValue(
         path=path, group=group.name, serial=group.serial, number=number, type=kind, age=b""
     )
@@ -48,7 +41,6 @@ def make_value(
 
 
 def tree_of(groups: Sequence[SealedGroup], values: Sequence[SealedValue]) -> SealedTree:
-    """Return the tree with groups and values."""
     files = {f"groups/{group.name}.yaml": group.to_bytes() for group in groups}
     files |= {f"values/{value.path}.yaml": value.to_bytes() for value in values}
     return SealedTree.of_files(files)

@@ -207,8 +207,6 @@ def test_a_check_shows_what_to_approve(tmp_path: Path) -> None:
 
 
 class Clone:
-    """A git repository with sealed values."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.git("init", "-q", "-b", "main")

@@ -66,9 +66,7 @@ def test_puppet_gets_one_value_a_request_with_its_type(sealing: Sealing, asking:
     assert hidden == b"1 [sealed common/c], [sealed common/a] and d"
 
 
-def test_requests_that_are_none_are_refused_and_the_next_one_is_answered(
-    sealing: Sealing, asking: Asking
-) -> None:
+def test_after_a_refused_request_the_next_is_answered(sealing: Sealing, asking: Asking) -> None:
     sealing.set("common/a", "the secret")
     sealing.group("role=web", member=False)
     sealing.set("common/w", "of others", group="role=web")
@@ -90,9 +88,7 @@ _TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size
 
 
 @given(_TEXTS, _TEXTS, _TEXTS)
-def test_no_line_of_an_opened_value_is_left_as_it_is_or_as_json(
-    before: str, secret: str, after: str
-) -> None:
+def test_no_line_of_an_opened_value_is_left(before: str, secret: str, after: str) -> None:
     mask = ValueMask()
     mask.add("common/k", {"key": [secret]})
     lines = [line for line in (secret, *map(str.strip, secret.split("\n"))) if len(line) >= MASKED]

@@ -37,11 +37,9 @@ class CloudInit:
 
     @property
     def places(self) -> dict[str, str]:
-        """Return the settings for the directories of cloud-init."""
         return {"run_dir": str(self.root / "run"), "cloud_dir": str(self.root / "lib")}
 
     def boot(self, user_data: bytes, *, instance_id: str = "i-0a1b2c3d") -> None:
-        """Do what cloud-init does when a machine boots with this user data."""
         assert PACKAGE.is_dir(), f"{PACKAGE} is missing: scripts/setup test"
         seed = self.root / "lib/seed/nocloud"
         seed.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,6 @@ class MetadataService(ThreadingHTTPServer):
 
 @contextmanager
 def metadata_service(pages: dict[str, bytes]) -> Iterator[MetadataService]:
-    """Serve on a port of this machine."""
     service = MetadataService(("127.0.0.1", 0), pages)
     thread = threading.Thread(target=service.serve_forever, args=(0.02,))
     thread.start()
@@ -130,12 +129,10 @@ def never(handler: _Handler) -> None:
 
 
 def huge(handler: _Handler) -> None:
-    """Send a body above the limit."""
     handler.send(200, b"x" * 3_000_000)
 
 
 def redirect(handler: _Handler) -> None:
-    """Redirect the client."""
     port = handler.server.server_port
     handler.send(302, b"", Location=f"http://127.0.0.1:{port}/elsewhere")
 
@@ -156,7 +153,6 @@ def no_chunks(handler: _Handler) -> None:
 
 
 def many_headers(handler: _Handler) -> None:
-    """Send 10,000 headers."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"X-More: y\r\n" * 10_000 + b"\r\n")
 
 
@@ -166,13 +162,11 @@ def rubbish(handler: _Handler) -> None:
 
 
 def reset(handler: _Handler) -> None:
-    """Reset the connection."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     handler.connection.close()
 
 
 def main(address: str, port: str, pages: str, requests: str) -> None:
-    """Serve until killed."""
     bodies = {path: body.encode() for path, body in json.loads(Path(pages).read_text()).items()}
     service = MetadataService((address, int(port)), bodies)
     with Path(requests).open("a", buffering=1) as log:

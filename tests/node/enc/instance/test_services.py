@@ -71,9 +71,7 @@ def test_ec2_is_queried_only_with_a_token() -> None:
         (metadata.rubbish, "sent an invalid answer"),
     ],
 )
-def test_a_misbehaving_service_is_an_error(
-    service: Service, manners: Manners, message: str
-) -> None:
+def test_a_misbehaving_service_is_named(service: Service, manners: Manners, message: str) -> None:
     for seconds in (0.2, 4, 32) if "timed" in message else (PATIENCE,):
         with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
             running.manners = manners

@@ -59,7 +59,6 @@ class Site:
         return InstanceData(source=service, instance_id="i-0a1b", user_data=self.user_data)
 
     def knows(self, user_data: bytes | None = b"", **v1: Any) -> CloudInitFiles:
-        """Write files as cloud-init does."""
         files = CloudInitFiles(run_dir=self.root / "run", cloud_dir=self.root / "lib")
         values = {"instance_id": "i-cloud", "cloud_id": "aws", **v1}
         files.run_dir.mkdir(exist_ok=True)
@@ -229,10 +228,6 @@ def test_instance_id_and_user_data_are_read_from_cloud_init(machine: CloudInit) 
     assert found is not None
     assert (found.source, found.user_data) == ("cloud-init", b"#!/bin/sh\nrole=web\n")
     assert facts_of(found).facts == {"instance_id": "i-0a1b2c3d", "role": "web"}
-
-
-def test_the_user_data_belongs_to_the_last_booted_instance(machine: CloudInit) -> None:
-    machine.boot(b"role=web\n")
     machine.boot(b"role=db\n", instance_id="i-second")
     found = read_cloud_init(files_of(machine))
     assert found is not None
