@@ -3,8 +3,9 @@
     {"ntp::servers": [...], "lookup_options": {...}}  ->  two digests
 
 Two files with the same digest for a key give the same answer for it. A file counts as a whole
-(`None`) if its keys are not independent of each other: it is not a mapping, a key exists twice or
-is not text, or it has a tag, a merge key or a date, which makes Puppet reject the whole file.
+(`None`) if its keys are not independent of each other: it is not a mapping, a key or an anchor
+exists twice, a key is not text or has an anchor, or it has a tag, a merge key or a date, which makes
+Puppet reject the whole file.
 
 - Spelling and quotes count: `1`, `"1"` and `01` differ.
 - libyaml, which Ruby uses as well, parses YAML.
@@ -98,7 +99,7 @@ def _of_json(data: bytes, *, is_metadata: bool) -> dict[str, str]:
     if not isinstance(raw, _Members):
         raise _WholeError
     digests = {key: _digest("json", json.dumps(_unlike(value))) for key, value in raw}
-    if len(digests) != len(raw) or MODULE in digests:
+    if len(digests) != len(raw) or not {MODULE, _MERGE}.isdisjoint(digests):
         raise _WholeError
     return {**digests, MODULE: _module_digest(raw)} if is_metadata else digests
 
@@ -178,7 +179,7 @@ class _YamlForms:
     """Digests of YAML values, without recursion."""
 
     def __init__(self) -> None:
-        self._anchors: dict[str, str] = {}
+        self._anchors: dict[str, str | None] = {}  # `None` until the value has ended
 
     def root(self, events: Iterator[yaml.Event]) -> dict[str, str]:
         """Return the members of the root mapping, whose start was read."""
@@ -189,7 +190,7 @@ class _YamlForms:
             if not isinstance(event, yaml.ScalarEvent) or event.value in digests:
                 raise _WholeError
             self._scalar(event, is_key=True)
-            if event.value == _MERGE:
+            if event.anchor is not None or event.value == _MERGE:
                 raise _WholeError
             digests[event.value] = self._value(next(events), events)
         raise _WholeError
@@ -211,23 +212,31 @@ class _YamlForms:
         match event:
             case yaml.ScalarEvent():
                 is_key = bool(open_) and open_[-1][0] == "mapping" and len(open_[-1][2]) % 2 == 0
+                self._reserve(event.anchor)
                 return self._name(event.anchor, self._scalar(event, is_key=is_key))
             case yaml.AliasEvent():
-                if event.anchor not in self._anchors:
+                form = self._anchors.get(event.anchor)
+                if form is None:
                     raise _WholeError
-                return self._anchors[event.anchor]
+                return form
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if event.tag is not None:
                     raise _WholeError
                 kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence"
-                if event.anchor is not None:
-                    self._anchors.pop(event.anchor, None)  # nothing in it may name it
+                self._reserve(event.anchor)
                 open_.append((kind, event.anchor, []))
                 return None
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 kind, anchor, forms = open_.pop()
                 return self._name(anchor, _digest(kind, *forms))
         raise _WholeError
+
+    def _reserve(self, anchor: str | None) -> None:
+        """Note an anchor. Which of two with one name an alias means depends on the reader."""
+        if anchor is not None:
+            if anchor in self._anchors:
+                raise _WholeError
+            self._anchors[anchor] = None
 
     def _name(self, anchor: str | None, form: str) -> str:
         if anchor is not None:

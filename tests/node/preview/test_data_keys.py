@@ -68,6 +68,9 @@ def test_another_notation_of_a_value_changes_the_digest(one: str, other: str) ->
         *("a: 2020-01-01\n", "a: {b: 2020-01-01 10:00:00}\n", "a: !!str 1\n", "a: {true: b}\n"),
         *("<<: {a: 1}\n", "a: *missing\n", "a: &x [*x]\n", "a: 1\n---\nb: 1\n", "a: {b\n"),
         *("a: {1: b}\n", "a: !ruby/object:X {}\n"),
+        # An alias means the last anchor of its name for Ruby, also one of a key.
+        *("a: &x 1\n&x b: 2\nc: *x\n", "&x b: 2\nc: *x\n", "a: &x [&x 1]\nc: *x\n"),
+        *("a: &x {b: &x 1}\nc: *x\n", "a: [&x 1, &x 2]\nc: *x\n", "a: {&x b: &x 1}\nc: *x\n"),
     ],
 )
 def test_ambiguous_files_have_no_digests_by_key(text: str) -> None:
@@ -75,7 +78,7 @@ def test_ambiguous_files_have_no_digests_by_key(text: str) -> None:
 
 
 def test_large_and_foreign_files_have_no_digests_by_key() -> None:
-    for text in ("[1]", '{"a": 1, "a": 2}', '{"a": NaN}', "{", "[" * 100_000):
+    for text in ("[1]", '{"a": 1, "a": 2}', '{"<<": {"a": 1}}', '{"a": NaN}', "{", "[" * 100_000):
         assert keys(text, "a.json") is None
     # Ruby rejects a deep file, whatever the key.
     assert keys(f'{{"a": 1, "b": {"[" * 100}{"]" * 100}}}', "a.json") is None
@@ -89,9 +92,12 @@ _scalars = st.sampled_from(
     [
         *("1", "'1'", "01", "0x1", "1_0", "1.0", "1e3", "~", "yes", "text", ":sym", "2020-01-01"),
         *("12:30:00", "&x 1", "*x", "|-\n    1", "!!int 1", '"\\u00e9"', "=", ".inf", "'%{x}'"),
+        *("[&x w, *x]", "{&x k: &y v}", "&x {k: &x v}"),
     ]
 )
-_lines = st.tuples(st.sampled_from(["a", "b", "c", "'b'", "1", "<<", "yes", ":b"]), _scalars)
+_lines = st.tuples(
+    st.sampled_from(["a", "b", "c", "'b'", "1", "<<", "yes", ":b", "&x d", "&x 'e'"]), _scalars
+)
 _texts = st.lists(_lines, max_size=4).map(
     lambda lines: "".join(f"{key}: {value}\n" for key, value in lines)
 )
