@@ -175,3 +175,22 @@ def test_metadata_of_modules_count_as_a_whole_only_for_code_that_reads_them(tmp_
         reads = results[node].reads
         assert (reads.keys[own], reads.keys[other]) == ((MODULE,), (MODULE,))
         assert (own in reads.files, other in reads.absent) == expected, node
+
+
+def test_data_of_another_format_than_its_ending_says_counts_as_a_whole(tmp_path: Path) -> None:
+    files = {
+        "hiera.yaml": (
+            "version: 5\n"
+            "hierarchy:\n"
+            "  - {name: a, datadir: data, path: a.json, data_hash: yaml_data}\n"
+            "  - {name: b, datadir: data, path: b.yaml, data_hash: json_data}\n"
+        ),
+        "data/a.json": '{"a": "from a"} # YAML\n',
+        "data/b.yaml": '{"b": "from b"}\n',
+        "site.pp": "notice(lookup('a'), lookup('b'))\n",
+    }
+    release = write(tmp_path / "r", files)
+    result = compile_all(make_engine(tmp_path / "e"), release, [request()])["web1.example.com"]
+    assert result.failure is None
+    assert {"data/a.json", "data/b.yaml"} <= {*result.reads.files}
+    assert result.reads.keys == {}

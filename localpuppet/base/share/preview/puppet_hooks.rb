@@ -28,7 +28,7 @@ module LocalpuppetPreview
       'Puppet::Type' => %i[type], 'Puppet::Util::Autoload' => %i[module_directories],
       'Puppet::Util' => %i[create_erb], 'Puppet::Pops::Time::Timestamp' => %i[now]
     }.freeze
-    DATA = { 'yaml_data' => %w[.yaml .yml .eyaml], 'json_data' => %w[.json], 'hocon_data' => [] }.freeze
+    DATA = { 'yaml_data' => %w[.yaml .yml .eyaml], 'json_data' => %w[.json] }.freeze
 
     # Return a method that this Puppet lacks; `nil` if it has all.
     def self.unknown
@@ -149,8 +149,7 @@ module LocalpuppetPreview
         file = path(location)
         context = function_context(invocation, location)
         Reads.by_key(file) do
-          known = Memo.use('data', file) if DATA.fetch(@function_name).include?(File.extname(file))
-          context.data_hash ||= known
+          context.data_hash ||= Memo.use('data', file)
           super.tap { |data| Reads.file(file) if data.empty? }
         end
       rescue StandardError
@@ -158,9 +157,11 @@ module LocalpuppetPreview
         raise
       end
 
-      # Puppet's own functions, which return the file's content; those of modules may do anything.
+      # Puppet's own functions, which return the file's content; those of modules may do anything. localpuppet
+      # takes a file for what its ending says.
       def keyed?(invocation, location)
-        return false if location.nil? || !location.location.is_a?(Pathname) || !DATA.key?(@function_name)
+        return false if location.nil? || !location.location.is_a?(Pathname)
+        return false unless DATA.fetch(@function_name, []).include?(location.location.extname)
 
         own = function(invocation).method(@function_name).source_location&.first
         !own.nil? && Reads.name(File.expand_path(own)).nil?
