@@ -273,27 +273,28 @@ def restarts(changes: CatalogDifference, after: CanonicalCatalog) -> tuple[str, 
         elif kind == "notifies":
             targets.setdefault(source, set()).add(target)
     added = {change.reference for change in changes.resources if change.action == ADDED}
-    changed = {change.reference for change in changes.resources if change.action != REMOVED}
     notified: set[str] = set()
-    waiting = [*changed]
-    while waiting:
-        for one in _closure(waiting.pop(), around):
-            for other in targets.get(one, ()):
-                fresh = _closure(other, inside) - notified
-                notified |= fresh
-                waiting += fresh
+    telling: set[str] = set()
+    waiting = {change.reference for change in changes.resources if change.action != REMOVED}
+    while waiting:  # each resource tells once, and is notified once
+        fresh = _closure(waiting, around, telling)
+        telling |= fresh
+        told = {other for one in fresh for other in targets.get(one, ())}
+        waiting = _closure(told, inside, notified)
+        notified |= waiting
     services = {name for name in notified if name.startswith("Service[")}
     return tuple(sorted(services - added))
 
 
-def _closure(start: str, links: Mapping[str, set[str]]) -> set[str]:
-    """Return a name and all that its links lead to."""
-    known, waiting = {start}, [start]
+def _closure(starts: set[str], links: Mapping[str, set[str]], known: set[str]) -> set[str]:
+    """Return names and all that their links lead to, except known ones and what is behind them."""
+    reached = starts - known
+    waiting = [*reached]
     while waiting:
-        fresh = links.get(waiting.pop(), set()) - known
-        known |= fresh
+        fresh = links.get(waiting.pop(), set()) - known - reached
+        reached |= fresh
         waiting += fresh
-    return known
+    return reached
 
 
 def without_marks(value: Json) -> Json:

@@ -4,8 +4,8 @@
 
 Two files with the same digest for a key give the same answer for it. A file counts as a whole
 (`None`) if its keys are not independent of each other: it is not a mapping, a key or an anchor
-exists twice, a key is not text or has an anchor, or it has a tag, a merge key or a date, which makes
-Puppet reject the whole file.
+exists twice, a key is not text or has an anchor, or it has a tag, a merge key or a date, which
+makes Puppet reject the whole file.
 
 - Spelling and quotes count: `1`, `"1"` and `01` differ.
 - libyaml, which Ruby uses as well, parses YAML.

@@ -5,6 +5,7 @@ import random
 import subprocess
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,26 @@ def test_services_restart_if_what_notifies_them_changes() -> None:
     assert restarts(difference(before, before), before) == ()
     new = of("1", {"type": "Service", "title": "new"}, a_file("/n", notify="Service[new]"))
     assert restarts(difference(before, new), new) == (), "it starts, and does not restart"
+
+
+def test_each_resource_is_notified_once_however_many_notify_it() -> None:
+    """Each of a chain of resources contains the next one, and notifies the first."""
+    count = 10_000
+
+    def of(value: int) -> CanonicalCatalog:
+        names = [("Service" if number % 2 else "Exec", str(number)) for number in range(count)]
+        resources: list[dict[str, Any]] = [
+            {"type": kind, "title": title, "parameters": {"x": value, "notify": ["Exec[0]"]}}
+            for kind, title in names
+        ]
+        edges = [
+            {"source": "{}[{}]".format(*one), "target": "{}[{}]".format(*other)}
+            for one, other in pairwise(names)
+        ]
+        return catalog(*resources, edges=edges)
+
+    before, after = of(1), of(2)
+    assert len(restarts(difference(before, after), after)) == count / 2
 
 
 def test_values_of_different_types_differ() -> None:
