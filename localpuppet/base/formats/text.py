@@ -24,6 +24,12 @@ _DECEPTIVE = f"{_HIDING}\u2028\u2029"
 # C0 except newline and tab, DEL and C1: a terminal would act on them.
 _UNSAFE = f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
 _UNSAFE_IN_LINE = f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
+# These, blanks of other widths, and what no font draws: two texts that differ look alike.
+_UNSEEN = (
+    "[\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 # What ends a line, what shows nothing at its start, and what is an IPv6 address to its end.
 _BREAK = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
@@ -44,6 +50,8 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z"
 
 def _escaped(match: "re.Match[str]") -> str:
     code = ord(match.group())
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -58,6 +66,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` as one printable line."""
     return re.sub(_UNSAFE_IN_LINE, _escaped, text)
+
+
+def visible(text: str) -> str:
+    """Return `text` as one line in which each character shows, so that two texts look different."""
+    return re.sub(_UNSEEN, _escaped, text)
 
 
 def without_commands(text: str, before: str = "\n") -> tuple[str, str]:

@@ -20,18 +20,19 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from localpuppet.base.formats.text import printable, shortened
 from localpuppet.node.preview import wording
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 MAX_BYTES = 60_000
 HTML_MAX_BYTES = 16_000_000
-MAX_TEXT = 300  # characters of a code span in Markdown
+MAX_TEXT = 700  # characters of a code span in Markdown; more than a message has
 MAX_VALUE = 4_000  # of a text in HTML
 MAX_RESOURCES = 25  # of the summary; the groups have all
 MAX_OPEN = 5  # groups whose details are open at first
 # The part of the room that lines of groups without details may fill.
 _SHARE_OF_LINES = 0.5
+# The part of it that all lists before the groups may fill.
+_SHARE_OF_LISTS = 0.5
 _ROOM_FOR_REST = 100  # bytes of the line that counts what is left out
 _BLOCK = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 _STYLES = {"+": "added", "-": "removed", "~": "changed", "@": "place"}
@@ -60,7 +61,7 @@ class MarkdownForm:
 
     def code(self, text: str) -> str:
         """Return a code span with a text in one line."""
-        line = shortened(text, MAX_TEXT) or " "
+        line = wording.cut(text, MAX_TEXT) or " "
         fence = _fence(line, least=1)
         blank = " " if line[0] in "` " or line[-1] in "` " else ""
         return f"{fence}{blank}{line}{blank}{fence}"
@@ -87,7 +88,7 @@ class MarkdownForm:
         body = "\n".join(f"!{text[1:]}" if sign == "~" else text for sign, text in rows)
         fence = _fence(body, least=3)
         words = [wording.role_label(group), *wording.summary(group.difference, most=3)]
-        codes = [f"<code>{escape(shortened(word, MAX_TEXT))}</code>" for word in words if word]
+        codes = [f"<code>{escape(wording.cut(word, MAX_TEXT))}</code>" for word in words if word]
         number = wording.count(len(group.nodes), "node")
         return (
             f"<details><summary><b>{number}</b> {' '.join(codes)}</summary>\n\n"
@@ -215,10 +216,17 @@ def _drawn(result: PreviewResult, form: MarkdownForm | HtmlForm, *, used: int = 
 
 def _start(result: PreviewResult, form: MarkdownForm | HtmlForm) -> Iterator[str]:
     yield form.counts(result)
+    room = int(form.room * _SHARE_OF_LISTS)
     for notice in (*wording.notices(result), *wording.overview(result)):
         most = min(form.max_rows, MAX_RESOURCES) if notice.noun == "resource" else form.max_rows
-        items = [form.item(row.label, row.text, row.nodes) for row in notice.rows[:most]]
-        left = len(notice.rows) - most
+        items: list[str] = []
+        for row in notice.rows[:most]:
+            item = form.item(row.label, row.text, row.nodes)
+            if room < _size(item):
+                break  # a list without its end has one order
+            room -= _size(item)
+            items.append(item)
+        left = len(notice.rows) - len(items)
         rest = f"and {wording.count(left, f'more {notice.noun}')}" if left > 0 else ""
         yield form.listed(notice.title, notice.kind, items, rest)
 
@@ -283,5 +291,5 @@ def _size(text: str) -> int:
 
 
 def _text(text: str) -> str:
-    """Return text for an element: printable, bounded, escaped."""
-    return escape(printable(shortened(text, MAX_VALUE)))
+    """Return text for an element: bounded, escaped, and each character shows."""
+    return escape(wording.cut(text, MAX_VALUE))

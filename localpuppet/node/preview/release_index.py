@@ -215,7 +215,7 @@ class _YamlForms:
                 self._reserve(event.anchor)
                 return self._name(event.anchor, self._scalar(event, is_key=is_key))
             case yaml.AliasEvent():
-                form = self._anchors.get(event.anchor)
+                form = self._anchors.get(str(event.anchor))
                 if form is None:
                     raise _WholeError
                 return form

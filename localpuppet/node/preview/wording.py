@@ -1,7 +1,8 @@
 """What the renderers of a preview have in common: sentences, labels and short values.
 
-Titles, values and messages come from a pull request: each function returns printable text on one
-line, and the renderers escape it for their format.
+Titles, values and messages come from a pull request: each function returns text on one line in
+which each character shows, and the renderers escape it for their format. What is left out is
+counted.
 """
 
 import json
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from localpuppet.base.formats.text import one_line, printable, shortened
+from localpuppet.base.formats.text import visible
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.node.preview.compile_request import CompileFailure
@@ -114,7 +115,7 @@ def overview(result: PreviewResult) -> list[PreviewNotice]:
             if not line.is_relationship:
                 changes[line.sign, line.text] += len(group.nodes)
         for service in group.restarts:
-            restarts.setdefault(shortened(service, MAX_TITLE), []).extend(group.nodes)
+            restarts.setdefault(cut(service, MAX_TITLE), []).extend(group.nodes)
     if not changes:
         return []
     totals = Counter[str]()
@@ -143,7 +144,7 @@ def _revision(revision: PreviewRevision) -> str:
     if revision.name == revision.commit:  # a pipeline names commits
         return revision.name[:12]
     commit = f" ({revision.commit[:12]})" if revision.commit else ""
-    return f"{shortened(revision.name, MAX_TITLE)}{commit}"
+    return f"{cut(revision.name, MAX_TITLE)}{commit}"
 
 
 def statistics(result: PreviewResult) -> str:
@@ -165,7 +166,7 @@ def role_label(group: ChangeGroup) -> str:
     """Return `role=web`, or an empty text."""
     roles = group.roles[:3]
     more = ", …" if len(group.roles) > len(roles) else ""
-    return f"role={shortened(', '.join(roles), MAX_TITLE)}{more}" if roles else ""
+    return f"role={cut(', '.join(roles), MAX_TITLE)}{more}" if roles else ""
 
 
 def notices(result: PreviewResult) -> list[PreviewNotice]:
@@ -225,14 +226,14 @@ def _place(failure: NodeFailureGroup) -> str:
     if failure.file is None:
         return ""
     line = "" if failure.line is None else f":{failure.line}"
-    return f"{shortened(failure.file, MAX_TITLE)}{line}"
+    return f"{cut(failure.file, MAX_TITLE)}{line}"
 
 
 def summary(difference: CatalogDifference, *, most: int) -> list[str]:
     """Return `~ File[/etc/motd]: content`, `+ Service[x]` of up to `most` changes, and the rest."""
     texts = []
     for line in lines(difference):
-        names = ", ".join(shortened(item.name, 80) for item in line.parameters[:5])
+        names = ", ".join(cut(item.name, 80) for item in line.parameters[:5])
         more = ", …" if len(line.parameters) > 5 else ""
         colon = f": {names}{more}" if line.sign == "~" and names else ""
         texts.append(f"{line.sign} {line.text}{colon}")
@@ -244,15 +245,15 @@ def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
     """Yield a line for each class, resource and relationship that differs."""
     for sign, names in (("-", difference.classes_removed), ("+", difference.classes_added)):
         for name in names:
-            yield ChangeLine(sign=sign, text=shortened(f"Class[{class_title(name)}]", MAX_TITLE))
+            yield ChangeLine(sign=sign, text=cut(f"Class[{class_title(name)}]", MAX_TITLE))
     for change in difference.resources:
         yield ChangeLine(
             sign=SIGNS[change.action],
-            text=shortened(change.reference, MAX_TITLE),
+            text=cut(change.reference, MAX_TITLE),
             parameters=change.parameters,
         )
     for relation in difference.relationships:
-        ends = [shortened(name, MAX_TITLE) for name in (relation.source, relation.target)]
+        ends = [cut(name, MAX_TITLE) for name in (relation.source, relation.target)]
         yield ChangeLine(
             sign=SIGNS[relation.action],
             text=f"{ends[0]} {relation.relationship} {ends[1]}",
@@ -263,11 +264,11 @@ def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
 def rows(line: ChangeLine, *, most: int, longest: int) -> Iterator[tuple[str, str]]:
     """Yield the rows of a diff with their signs: a line, and its parameters.
 
-    `most` are lines of a text, `longest` characters of a value.
+    `most` are lines of a text, `longest` characters of a value or of such a line.
     """
     yield line.sign, f"{line.sign} {line.text}"
     for change in line.parameters:
-        name, texts = message(change.name), diff_lines(change, most=most)
+        name, texts = message(change.name), diff_lines(change, most=most, longest=longest)
         if texts:
             yield " ", f"    {name}:"
             yield from ((text[:1], text) for text in texts)
@@ -291,16 +292,16 @@ def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]
     start = next((at for at, (one, two) in pairs if one != two), min(len(first), len(second)))
     start = 0 if first == second else start
     if start < most - _CONTEXT:
-        return shortened(first, most), shortened(second, most)
+        return cut(first, most), cut(second, most)
     start -= _CONTEXT
-    return f"…{shortened(first[start:], most - 1)}", f"…{shortened(second[start:], most - 1)}"
+    return f"…{cut(first[start:], most - 1)}", f"…{cut(second[start:], most - 1)}"
 
 
-def diff_lines(change: ParameterChange, *, most: int) -> list[str]:
-    """Return the printable lines of a text of several lines; empty for other values."""
+def diff_lines(change: ParameterChange, *, most: int, longest: int) -> list[str]:
+    """Return the lines of a text of several lines, as `cut` does; empty for other values."""
     if change.text is None:
         return []
-    shown = [shortened(printable(line), MAX_VALUE) for line in change.text.split("\n")]
+    shown = [cut(line, longest) for line in change.text.split("\n")]
     rest = len(shown) - most
     return shown if rest <= 1 else [*shown[:most], f"… {rest:,} more lines"]
 
@@ -317,8 +318,17 @@ def verb(number: int, plural: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return a text in one printable line of at most `MAX_MESSAGE` characters."""
-    return shortened(one_line(text), MAX_MESSAGE)
+    """Return the first `MAX_MESSAGE` characters of a text, as `cut` does."""
+    return cut(text, MAX_MESSAGE)
+
+
+def cut(text: str, most: int) -> str:
+    """Return the first characters of a text as one line, and how many others it has.
+
+    Blanks at the end of what is shown may hide what comes after it.
+    """
+    rest = f"… {count(len(text) - most, 'more character')}" if len(text) > most else ""
+    return f"{visible(text[:most])}{rest}"
 
 
 def _line(parameter: Json) -> str:
@@ -337,5 +347,5 @@ def _plain(parameter: Json) -> Json:
     if not isinstance(parameter, dict):
         return parameter
     if isinstance(kind := parameter.get(TYPE_KEY), str):
-        return f"({shortened(kind, 40).lower()})"
+        return f"({cut(kind, 40).lower()})"
     return {key: _plain(item) for key, item in parameter.items()}

@@ -14,8 +14,31 @@ from markdown_it import MarkdownIt
 
 from localpuppet.node.preview.difference import CatalogDifference
 from localpuppet.node.preview.drawing import MAX_BYTES, preview_html, preview_markdown
-from localpuppet.node.preview.result import NEW, SAME, NodeFailure, PreviewResult, PreviewRevision
-from tests.node.cli.preview.results import HOSTILE, changed, group, hostile, large, usual
+from localpuppet.node.preview.result import (
+    BOTH,
+    FIXED,
+    NEW,
+    SAME,
+    UNREADABLE,
+    BlindSpot,
+    FailureKind,
+    ForbiddenDifference,
+    ImpureNode,
+    NodeFailure,
+    PreviewResult,
+    PreviewRevision,
+    RevisionWarning,
+)
+from tests.node.cli.preview.results import (
+    BASE,
+    HEAD,
+    HOSTILE,
+    changed,
+    group,
+    hostile,
+    large,
+    usual,
+)
 
 _VOID = ("br", "hr", "img", "input", "link", "meta")
 
@@ -111,6 +134,32 @@ def test_a_large_preview_is_bounded_and_counts_omitted_groups(nodes: int, groups
     assert sum(map(int, numbers)) + int(omitted_nodes.replace(",", "")) == nodes
 
 
+@pytest.mark.parametrize("character", ["a", "`", "<", "\U0001f600"])
+def test_long_lists_before_the_groups_leave_room_for_these(character: str) -> None:
+    """A forge refuses a longer comment, and a reviewer would see none."""
+    kinds: tuple[FailureKind, ...] = (NEW, BOTH, SAME, FIXED, UNREADABLE)
+    texts = [f"{number}{character * 600}" for number in range(100)]
+    result = replace(
+        large(nodes=500, groups=100),
+        failures=[
+            NodeFailure(node=f"{kind}{number}", kind=kind, message=text, file=text)
+            for kind in kinds
+            for number, text in enumerate(texts)
+        ],
+        blind_spots=[BlindSpot(file=text, reason=text, nodes=("web01",)) for text in texts],
+        impure=[ImpureNode(node="web01", reasons=(text,)) for text in texts],
+        warnings=[RevisionWarning(revision="main", text=text) for text in texts],
+        violations=[ForbiddenDifference(rule="x", reference=text, nodes=()) for text in texts],
+    )
+    page = rendered(result)
+    assert page.elements["details"] >= 1
+    text = preview_markdown(result)
+    titles = re.findall(r"^#### .*", text, re.MULTILINE)
+    assert len(titles) == len(kinds) + 6
+    counted = re.findall(r"^- and [\d,]+ more ", text, re.MULTILINE)
+    assert len(counted) >= len(titles) - 1, "each list has a title, and counts what is left out"
+
+
 @given(st.text(max_size=40) | st.text("`<>/\n\\& -*_[]()!#|~", max_size=30))
 def test_any_text_is_rendered_as_code(text: str) -> None:
     result = PreviewResult(
@@ -182,6 +231,14 @@ def test_text_of_the_repository_adds_no_html_element() -> None:
     assert page.attributes <= other.attributes
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
     assert "$title" in page.text
+
+
+def test_the_page_shows_long_lines_of_a_text() -> None:
+    hidden = f"{' ' * 300}; curl example.com"
+    only = CatalogDifference(resources=(changed("/a", content=("a\nb\n", f"a\nb{hidden}\n")),))
+    result = PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),))
+    assert hidden in preview_html(result)
+    assert "… 120 more characters" in preview_markdown(result)
 
 
 def test_the_policy_allows_the_page_s_own_style_and_script_only() -> None:

@@ -1,8 +1,10 @@
 """A preview in a terminal."""
 
+import re
 from dataclasses import replace
 
 import click
+import pytest
 
 from localpuppet.node.cli.preview.preview_command import preview_text
 from localpuppet.node.preview.difference import CatalogDifference
@@ -109,6 +111,22 @@ def test_long_values_are_shown_around_their_first_difference() -> None:
     lines = [line for line in text.splitlines() if "content =>" in line]
     assert ["zbefore" in lines[0], "zafter" in lines[1]] == [True, True]
     assert max(map(len, lines)) < 300
+
+
+@pytest.mark.parametrize("after", ["x" * 199 + "y" * 50, " " * 300 + "; curl example.com"])
+def test_what_is_cut_of_a_value_is_counted(after: str) -> None:
+    only = CatalogDifference(resources=(changed("/a", content=("", after)),))
+    text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))
+    assert re.search(r"… \d+ more characters$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", [0xA0, 0xAD, 0x200B, 0x2800, 0x3000, 0x3164, 0xFE0F, 0xE0041])
+def test_texts_that_differ_look_different(code: int) -> None:
+    """A blank of another kind, or a character that nothing draws, could hide a change."""
+    only = CatalogDifference(resources=(changed("/a", mode=("0644", f"0644{chr(code)}")),))
+    text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))
+    assert chr(code) not in text
+    assert re.search(rf"mode => 0644\\\w0*{code:x}$", text, re.MULTILINE)
 
 
 def test_a_preview_without_changes_is_short() -> None:
