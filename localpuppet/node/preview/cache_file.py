@@ -52,7 +52,13 @@ from localpuppet.base.machine.sqlite import (
 )
 from localpuppet.base.value import Value
 from localpuppet.node.preview.preview_limits import MAX_CACHED
-from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
+from localpuppet.node.puppet.catalog import (
+    DEFERRED,
+    TYPE_KEY,
+    CanonicalCatalog,
+    CatalogEdge,
+    CatalogResource,
+)
 
 DIGEST_BYTES = 20
 # Puppet ignores the case of the scheme, and a query.
@@ -63,6 +69,7 @@ class CatalogHead(Value):
     """What a catalog has as a whole.
 
     Attributes:
+        types: The types of its resources, and `Deferred` if it has a Deferred call.
         sources: Reference of a resource → path below `modules` of its sources, of files and
             directories; types of modules, such as `Concat_fragment`, have them as well.
     """
@@ -76,11 +83,13 @@ class CatalogHead(Value):
     @classmethod
     def of(cls, catalog: CanonicalCatalog) -> "CatalogHead":
         """Return the head of a catalog."""
+        values = (value for resource in catalog.resources for value in resource.parameters.values())
+        deferred = {DEFERRED} if any(map(_is_deferred, values)) else set()
         return cls(
             certname=catalog.certname,
             environment=catalog.environment,
             classes=catalog.classes,
-            types=tuple(sorted({resource.type for resource in catalog.resources})),
+            types=tuple(sorted({resource.type for resource in catalog.resources} | deferred)),
             sources={
                 f"{resource.type}[{resource.title}]": served
                 for resource in catalog.resources
@@ -188,6 +197,15 @@ def catalog_digest(own: bytes, shared: bytes, items: Sequence[bytes]) -> bytes:
     return digest(b"".join(chain((digest(own), shared), sorted(items))))
 
 
+def _is_deferred(value: Json) -> bool:
+    """Return whether a value is or has a Deferred call."""
+    if isinstance(value, list):
+        return any(map(_is_deferred, value))
+    if not isinstance(value, dict):
+        return False
+    return value.get(TYPE_KEY) == DEFERRED or any(map(_is_deferred, value.values()))
+
+
 def _served(source: Json) -> Iterator[str]:
     """Yield the paths below `modules` that a file's parameter `source` names."""
     for item in source if isinstance(source, list) else [source]:
@@ -215,7 +233,7 @@ CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-_FORMAT = Format(version=5, tables=_TABLES)
+_FORMAT = Format(version=6, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 _DAY = 86400
 # Days after which the file of another version is removed.

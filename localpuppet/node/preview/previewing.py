@@ -64,15 +64,17 @@ from localpuppet.node.preview.result import (
     ResealedGroup,
     RevisionWarning,
 )
-from localpuppet.node.puppet.catalog import CanonicalCatalog
+from localpuppet.node.puppet.catalog import DEFERRED, CanonicalCatalog
 from localpuppet.node.puppet.command_line import file_name
 
-_FACT = re.compile(r"(?:.*/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)")
-_TYPE = re.compile(r"(?:.*/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)")
-_PROVIDER = re.compile(r"(?:.*/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)")
-# Ruby that types, providers and facts use, and nothing that compiles a catalog reads by itself.
-_HELPER = re.compile(r"((?:.*/)?)lib/(?:puppet_x|puppet/(?:util|property|parameter)|augeas)/.+")
-
+# A name may have any character. The first directory `lib` is that of the module.
+_FACT = re.compile(r"(?:.*?/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)", re.DOTALL)
+_TYPE = re.compile(r"(?:.*?/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)", re.DOTALL)
+_PROVIDER = re.compile(r"(?:.*?/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)", re.DOTALL)
+# All other Ruby may be loaded on a node. Functions are not: the catalogs that call them read them.
+_HELPER = re.compile(r"((?:.*?/)?)lib/(?!puppet/(?:parser/)?functions/).+", re.DOTALL)
+# What a Deferred call can name, of a release: a node reads it while it applies its catalog.
+_CALLED = re.compile(r"(?:.*?/)?(?:lib|functions|templates|files)/.+", re.DOTALL)
 
 # Nodes that are compiled with both releases in memory, because the cache lost them.
 _AT_A_TIME = 32
@@ -312,7 +314,10 @@ def _role(capture: NodeCapture, head: CatalogHead) -> str | None:
 
 
 class BlindChange(Value):
-    """A changed file whose effect no catalog shows, for types in lower case, or for all nodes."""
+    """A changed file whose effect no catalog shows, for types in lower case, or for all nodes.
+
+    `deferred` is the type of a Deferred call.
+    """
 
     file: str
     reason: str
@@ -325,13 +330,12 @@ class BlindChange(Value):
 
 def blind_changes(before: ReleaseIndex, after: ReleaseIndex) -> list[BlindChange]:
     """Return the changed files whose effect no catalog shows, sorted."""
-    changes = []
+    changes: list[BlindChange] = []
     for name in sorted(before.states.keys() | after.states.keys()):
         states = before.states.get(name), after.states.get(name)
         if states[0] == states[1] or DIRECTORY in states:
             continue
-        if (change := _blind(name, (before, after))) is not None:
-            changes.append(change)
+        changes += _blind(name, (before, after))
     return changes
 
 
@@ -342,22 +346,31 @@ def blind_spots(
 
     `types` has the types of each node's resources before and after the change.
     """
+    concerned: dict[frozenset[str] | None, tuple[str, ...]] = {}
     for change in changes:
-        if nodes := tuple(sorted(node for node, names in types.items() if change.concerns(names))):
+        if change.types not in concerned:
+            names = sorted(node for node, kinds in types.items() if change.concerns(kinds))
+            concerned[change.types] = tuple(names)
+        if nodes := concerned[change.types]:
             yield BlindSpot(file=change.file, reason=change.reason, nodes=nodes)
 
 
-def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> BlindChange | None:
+def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> Iterator[BlindChange]:
     if _FACT.fullmatch(name):
-        return BlindChange(file=name, reason="a custom fact changed", types=None)
+        yield BlindChange(file=name, reason="a custom fact changed", types=None)
+        return
     for pattern, what in ((_TYPE, "type"), (_PROVIDER, "provider")):
         if match := pattern.fullmatch(name):
             types = frozenset((match[1],))
-            return BlindChange(file=name, reason=f"a custom {what} changed", types=types)
-    if (match := _HELPER.fullmatch(name)) is None:
-        return None
-    reason = "code that custom types, providers or facts use changed"
-    return BlindChange(file=name, reason=reason, types=_types_of(match[1], indexes))
+            yield BlindChange(file=name, reason=f"a custom {what} changed", types=types)
+            return
+    match = _HELPER.fullmatch(name)
+    if match is not None:
+        reason = "code that custom types, providers or facts use changed"
+        yield BlindChange(file=name, reason=reason, types=_types_of(match[1], indexes))
+    if _CALLED.fullmatch(name):
+        reason = "a Deferred function may use it on the node"
+        yield BlindChange(file=name, reason=reason, types=frozenset((DEFERRED.lower(),)))
 
 
 def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozenset[str] | None:

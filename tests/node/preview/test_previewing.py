@@ -258,6 +258,54 @@ def test_a_change_that_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: Previe
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *(("lib/facter/a\nb.rb", 4), ("facts.d/a\nb", 4)),
+        *(("lib/puppet/provider/service/a\nb.rb", 2), ("lib/puppet/type/service/a\nb.rb", 2)),
+        # The module has a type that the nodes with a service use.
+        *(("lib/other.rb", 2), ("lib/other/a\nb", 2), ("lib/puppet/feature/x.rb", 2)),
+        *(("lib/other/lib/deep.rb", 2), ("lib/other/functions/x.rb", 2)),
+        *(("lib/puppet/provider/service/lib/puppet/provider/unused/x.rb", 2), ("templates/x", 0)),
+        *(("lib/puppet/functions/x.rb", 0), ("lib/puppet/parser/functions/x.rb", 0)),
+    ],
+)
+def test_any_code_that_a_node_may_load_is_a_blind_spot(
+    rig: PreviewRig, name: str, count: int
+) -> None:
+    own = {"modules/x/lib/puppet/type/service.rb": ""}
+    base = write_release(rig.directory / "base", {**SITE, **own})
+    head = write_release(rig.directory / "head", {**SITE, **own, f"modules/x/{name}": "changed"})
+    spots = rig.preview(base, head).blind_spots
+    assert [(spot.file, len(spot.nodes)) for spot in spots] == (
+        [(f"modules/x/{name}", count)] if count else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"),
+    [
+        *(("lib/puppet/functions/x.rb", True), ("functions/x.pp", True)),
+        *(("templates/x.epp", True), ("files/x", True), ("manifests/x.pp", False)),
+    ],
+)
+def test_what_a_deferred_call_may_use_is_a_blind_spot_of_nodes_with_one(
+    tmp_path: Path, name: str, *, is_shown: bool
+) -> None:
+    def deferring(view: RecordedRelease) -> Iterator[CatalogResource]:
+        yield from program(view)
+        if view.fact("role") == "web":
+            yield resource("File", "/x", content=[{"a": {"__ptype": "Deferred", "mark": "0" * 32}}])
+
+    rig = PreviewRig(tmp_path, deferring)
+    for role in ("web", "db"):
+        write_capture(rig.nodes, f"{role}.example.com", {"role": role, "hostname": role})
+    base, head = releases(rig, **{f"modules/x/{name}": "changed"})
+    for _ in range(2):  # compiled, and from the cache
+        spots = rig.preview(base, head).blind_spots
+        assert [spot.nodes for spot in spots] == [("web.example.com",)] * is_shown
+
+
 def test_shards_are_parts_of_all_nodes() -> None:
     nodes = {f"n{number}" for number in range(100)}
     parts = [choose_shard(nodes, number, 3) for number in (1, 2, 3)]
