@@ -136,6 +136,8 @@ class CompileEngine(Protocol):
 
 # Means the layout, among the files of a release.
 LAYOUT = "@layout"
+# What no release may have at its top: reads of it would count as those of something else.
+RESERVED = (OWN_PREFIX.rstrip("/"), SITE_PREFIX.rstrip("/"), LAYOUT)
 
 
 def release_roots(

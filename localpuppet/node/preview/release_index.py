@@ -37,7 +37,7 @@ from localpuppet.base.formats.strict_json import has_more_values
 from localpuppet.base.machine.files import input_errors
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.base.value import Value
-from localpuppet.node.preview.compile_request import SITE_PREFIX
+from localpuppet.node.preview.compile_request import RESERVED, SITE_PREFIX
 from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
 from localpuppet.node.releases.release import Release
@@ -315,6 +315,8 @@ class ReleaseIndex:
                 inner = tree_states(root.path, leaving=BROKEN if root.is_base else "")
                 if root.digest:
                     known.put(root.digest, inner)
+            if not root.prefix:
+                _refuse_reserved(inner)
             start = f"{root.prefix}/" if root.prefix else ""
             for name, state in inner.items():
                 states[f"{start}{name}" if name != "." else root.prefix or "."] = state
@@ -367,6 +369,14 @@ class ReleaseIndex:
                     waiting.append(name)
 
 
+def _refuse_reserved(names: Iterable[str]) -> None:
+    """Reject a tree with names that its release's reads have for something else."""
+    if found := {*RESERVED} & {*names}:
+        raise InvalidInputError(
+            "is a name that previews use themselves", where=min(found), hint="rename it"
+        )
+
+
 def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list[IndexRoot]:
     """Return the directories of a release whose contents catalogs depend on.
 
@@ -374,7 +384,7 @@ def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list
     key `own`, unless that is empty.
     """
     roots = [
-        IndexRoot(prefix=start, path=tree, digest=_store_digest(tree) if start else own)
+        IndexRoot(prefix=start, path=tree, digest=_store_digest(tree, release) if start else own)
         for start, tree in sorted(release.trees.items())
     ]
     if release.site_manifest is None and site_manifest.exists():
@@ -384,9 +394,14 @@ def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list
     return [*roots, *base]
 
 
-def _store_digest(tree: Path) -> str:
-    """Return the digest by which the content store names a tree; empty for any other tree."""
+def _store_digest(tree: Path, release: Release) -> str:
+    """Return the digest by which the content store names a tree; empty for any other tree.
+
+    The release chooses the names in its own tree, which may be in the store as well.
+    """
     real = tree.resolve()
+    if any(real.is_relative_to(top.resolve()) for top in (release.directory, release.trees[""])):
+        return ""
     return real.name if real.parent.name == "objects" and len(real.name) == _TREE_NAME else ""
 
 

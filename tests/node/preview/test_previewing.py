@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.cache import BATCH_BYTES, MAX_ENTRIES, CacheFiller, request_of
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.difference import CHANGED
 from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, choose_shard
 from localpuppet.node.preview.read_set import ReadSet
+from localpuppet.node.preview.release_index import index_roots
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE, ResealedGroup
 from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.releases.release import Release
@@ -304,6 +306,28 @@ def test_what_a_deferred_call_may_use_is_a_blind_spot_of_nodes_with_one(
     for _ in range(2):  # compiled, and from the cache
         spots = rig.preview(base, head).blind_spots
         assert [spot.nodes for spot in spots] == [("web.example.com",)] * is_shown
+
+
+@pytest.mark.parametrize("name", ["@localpuppet/x", "@site/site.pp", "@layout"])
+def test_a_revision_with_a_name_that_reads_have_is_refused(rig: PreviewRig, name: str) -> None:
+    base, head = releases(rig, **{name: "changed"})
+    with pytest.raises(InvalidInputError, match="is a name that previews use") as raised:
+        rig.preview(base, head)
+    assert raised.value.where == name.partition("/")[0]
+
+
+def test_a_release_chooses_no_name_of_a_tree_in_the_store(tmp_path: Path) -> None:
+    """The states of trees in the store are remembered by their names, for all releases."""
+    own, digest = tmp_path / "objects" / ("a" * 64), "b" * 64
+    release = release_in(write_release(own, {f"objects/{digest}/x": "", "manifest.yaml": ""}))
+    stored = write_release(tmp_path / "objects" / digest, {"x": ""})
+    trees = {"objects/b": own / "objects" / digest, "modules/b": stored}
+    roots = index_roots(replace(release, trees={**release.trees, **trees}), tmp_path / "none")
+    assert {root.prefix: root.digest for root in roots} == {
+        "": "",
+        "objects/b": "",
+        "modules/b": digest,
+    }
 
 
 def test_shards_are_parts_of_all_nodes() -> None:

@@ -184,13 +184,15 @@ def test_data_of_another_format_than_its_ending_says_counts_as_a_whole(tmp_path:
             "hierarchy:\n"
             "  - {name: a, datadir: data, path: a.json, data_hash: yaml_data}\n"
             "  - {name: b, datadir: data, path: b.yaml, data_hash: json_data}\n"
+            "  - {name: c, datadir: '@localpuppet-data', path: c.yaml, data_hash: yaml_data}\n"
         ),
+        "@localpuppet-data/c.yaml": "c: from c\n",
         "data/a.json": '{"a": "from a"} # YAML\n',
         "data/b.yaml": '{"b": "from b"}\n',
-        "site.pp": "notice(lookup('a'), lookup('b'))\n",
+        "site.pp": "notice(lookup('a'), lookup('b'), lookup('c'))\n",
     }
     release = write(tmp_path / "r", files)
     result = compile_all(make_engine(tmp_path / "e"), release, [request()])["web1.example.com"]
     assert result.failure is None
     assert {"data/a.json", "data/b.yaml"} <= {*result.reads.files}
-    assert result.reads.keys == {}
+    assert {*result.reads.keys} == {"@localpuppet-data/c.yaml"}, "it is none of localpuppet's own"

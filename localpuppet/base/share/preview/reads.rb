@@ -254,7 +254,7 @@ module LocalpuppetPreview
         path = File.expand_path(given)
         name = name(path)
         return outside(path, given) if name.nil?
-        return if name.start_with?(OWN) # the key of each cached catalog has its version
+        return if name == OWN || name.start_with?("#{OWN}/") # the key of each cached catalog has its version
 
         kind = kind(path)
         Place.new(name(kind ? path : highest_missing(path)), kind)
