@@ -369,12 +369,13 @@ class ReleaseIndex:
                     waiting.append(name)
 
 
-def _refuse_reserved(names: Iterable[str]) -> None:
+def _refuse_reserved(names: States) -> None:
     """Reject a tree with names that its release's reads have for something else."""
-    if found := {*RESERVED} & {*names}:
-        raise InvalidInputError(
-            "is a name that previews use themselves", where=min(found), hint="rename it"
-        )
+    for name in RESERVED:
+        if name in names:
+            raise InvalidInputError(
+                "is a name that previews use themselves", where=name, hint="rename it"
+            )
 
 
 def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list[IndexRoot]:

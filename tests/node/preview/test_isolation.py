@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,15 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.child import Cgroup
 from localpuppet.base.machine.isolation import SYSTEM, Bounds, CodeIsolation, run
 from localpuppet.base.machine.own_program import shared_file
+from localpuppet.node.preview import engine as engine_module
 from localpuppet.node.preview.compile_request import LAYOUT, CompileResult
-from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
+from localpuppet.node.preview.engine import (
+    LIMITS,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_REASONS,
+    ReleaseCompiler,
+)
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.puppet.command_line import COMPILED
@@ -435,6 +443,55 @@ def test_the_shared_process_reads_only_files_of_the_release(tmp_path: Path) -> N
     argv = [ruby, "-e", code, str(shared_file("preview/memo.rb")), str(release), *names]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=120)
     assert json.loads(done.stdout) == [["text", names[0]]]
+
+
+# What a compile may tell the shared process that it lacked, as Ruby code.
+BOUNDLESS = {
+    "data that refers to itself": "LACKING << ['data', DATA]",
+    "very many words": "def (text = Object.new).to_json(*) = '[' + '[],' * 20_000_000 + '0]'"
+    "; Memo.define_singleton_method(:lacking) { text }",
+}
+
+
+def _peak() -> int:
+    """Return the most memory that a program below this process had, in bytes."""
+    parents, peaks = {}, {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            parents[int(fields["Pid"])] = int(fields["PPid"])
+            peaks[int(fields["Pid"])] = int(fields.get("VmHWM", "0 kB").split()[0]) * 1024
+    below = [os.getpid()]
+    for parent in below:
+        below += [pid for pid, other in parents.items() if other == parent]
+    return max(peaks[pid] for pid in below[1:])
+
+
+@pytest.mark.parametrize("attack", BOUNDLESS)
+def test_what_the_shared_process_computes_for_a_compile_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+) -> None:
+    monkeypatch.setattr(engine_module, "SILENCE", 100)
+    monkeypatch.setattr(ReleaseCompiler, "_die", lambda _: pytest.fail("the compiler died"))
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
+    constants = (
+        f"DATA = '{tmp_path}/r/data/x.yaml'\nMemo = LocalpuppetPreview::Memo\n"
+        "LACKING = Memo.instance_variable_get(:@lacking)\n"
+    )
+    files = {
+        "data/x.yaml": "\n".join(lines),
+        "modules/m/lib/puppet/functions/m/run.rb": constants
+        + _function(f"{BOUNDLESS[attack]}; 'x'"),
+        "site.pp": "node 'first' { notify { m::run(): } } node default { notify { 'fine': } }",
+    }
+    release = write(tmp_path / "r", files)
+    limits = {**LIMITS, "memory": 512 * 1024**2}
+    engine = make_engine(tmp_path / "e", trusted=False, limits=limits)
+    results = engine.compile(release, [request("first"), request("last")])
+    assert [next(results).failure, next(results).failure] == [None, None]
+    assert _peak() < 2 * limits["memory"]
+    assert [*results] == []
 
 
 def test_the_directories_of_a_wrapper_are_shown(tmp_path: Path) -> None:

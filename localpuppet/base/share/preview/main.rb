@@ -23,6 +23,8 @@ module LocalpuppetPreview
     SWEEPS = 2500
     # Pages of Ruby's heap, 16 KiB each, that a compile takes before Ruby collects garbage.
     PAGES = 1200
+    # Bytes of what a compile lacked.
+    WISHES = 8 * 1024 * 1024
 
     def initialize(channel, setup)
       @channel = channel
@@ -139,7 +141,7 @@ module LocalpuppetPreview
 
     # What a compile lacked; the release may have written it.
     def wishes(text)
-      value = JSON.parse(text)
+      value = text.bytesize > WISHES ? [] : JSON.parse(text)
       value.is_a?(Array) ? value.first(Memo::FILES + Reads::PLACES) : []
     rescue JSON::ParserError
       []
@@ -264,6 +266,8 @@ module LocalpuppetPreview
       %w[INT TERM HUP QUIT USR1 USR2 ALRM PIPE].each { |name| trap(name, 'IGNORE') } if Process.pid == 1
       Programs.lock if setup['isolated']
       load_puppet(setup)
+      # What it learns is bounded as a compile is.
+      Process.setrlimit(:DATA, setup['limits']['memory'])
       channel.write("#{JSON.generate(ready: Puppet.version, ruby: RUBY_VERSION, unknown: setup['unknown'])}\n")
       Server.new(channel, setup).serve
     end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require 'timeout'
 require_relative 'reads'
 
 module LocalpuppetPreview
@@ -10,6 +11,8 @@ module LocalpuppetPreview
   module Memo
     FILES = 20_000
     BYTES = 2 * 1024 * 1024
+    # Seconds for one file. Data may refer to itself so often that it never ends.
+    SECONDS = 10
 
     @known = {}
     @lacking = []
@@ -29,12 +32,15 @@ module LocalpuppetPreview
         value
       end
 
-      # Compute what a compile lacked. Failures are left to the compiles, which report them.
+      # Compute what a compile lacked. Failures are left to the compiles, which report them; they have limits.
+      # A file that needs too much time or memory is the last one.
       def learn(kind, path)
         return Reads.learn(path) if kind == 'place'
-        return if @known.size >= FILES || !kinds.key?(kind) || !plain?(path)
+        return if @full || @known.size >= FILES || !kinds.key?(kind) || !plain?(path)
 
-        @known[[kind, path]] ||= kinds.fetch(kind).call(path)
+        @known[[kind, path]] ||= Timeout.timeout(SECONDS) { kinds.fetch(kind).call(path) }
+      rescue Timeout::Error, NoMemoryError
+        @full = true
       rescue StandardError, ScriptError, SystemStackError
         nil
       end
