@@ -1,11 +1,13 @@
 """The engine with the real Puppet: catalogs, failures, and the isolation of compiles."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.compile_request import CapturedQuery, CompileResult
+from localpuppet.node.preview.difference import difference
 from tests.node.preview.rig import compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet
@@ -238,3 +240,46 @@ def test_types_and_providers_load_with_the_facts_of_the_capture(tmp_path: Path) 
     assert failure.message.endswith(
         "(the capture lacks what code asked Facter for: os; capture the node again if it has it)"
     )
+
+
+# Two values of a resource that look alike in a form that is not exact.
+ALIKE = {
+    "a key that marks a secret": (
+        "{ '__ptype' => 'Sensitive', 'a' => 'x' }",
+        "{ '__ptype' => 'Sensitive', 'a' => 'y' }",
+    ),
+    "a key beside a type": (
+        "{ '__ptype' => 'X', 'mark' => 'x' }",
+        "{ '__ptype' => 'X', 'mark' => 'y' }",
+    ),
+    "two keys with one text": ("{ 1 => 'x', '1' => 'z' }", "{ 1 => 'y', '1' => 'z' }"),
+    "bytes that are no text": ("file('m/x')", "file('m/y')"),
+    "a secret of such bytes": ("Sensitive(file('m/x'))", "Sensitive(file('m/y'))"),
+}
+
+
+def test_two_values_in_a_catalog_are_never_alike(tmp_path: Path) -> None:
+    catalogs = []
+    for side in (0, 1):
+        nodes = [
+            f"node 'n{number}' {{ notify {{ 'a': message => {pair[side]} }} }}"
+            for number, pair in enumerate(ALIKE.values())
+        ]
+        release = write(tmp_path / str(side), {"site.pp": "\n".join(nodes)})
+        files = release.directory / "modules/m/files"
+        files.mkdir(parents=True)
+        for name, data in (("x", b"a\xff"), ("y", b"a\xfe")):
+            (files / name).write_bytes(data)
+        release = replace(release, modulepath=(release.directory / "modules",))
+        engine = replace(make_engine(tmp_path / "e"), mark_key="0" * 64)
+        results = compile_all(engine, release, [request(f"n{n}") for n in range(len(ALIKE))])
+        catalogs.append([results[f"n{number}"].catalog for number in range(len(ALIKE))])
+    for case, before, after in zip(ALIKE, *catalogs, strict=True):
+        assert before is not None
+        assert after is not None
+        (change,) = difference(before, after).resources
+        (parameter,) = change.parameters
+        assert (
+            parameter.to_dict()["before"] != parameter.to_dict()["after"]
+            or case == "a secret of such bytes"
+        )

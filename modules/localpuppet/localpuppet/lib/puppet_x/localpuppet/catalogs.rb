@@ -85,12 +85,12 @@ module PuppetX
 
       def self.data(value, key = nil)
         case value
-        when String then text(value)
+        when String then text(value, key)
         when :undef then nil
         when nil, true, false, Integer, Float then value
         when Symbol then value.to_s
         when Array then value.map { |item| data(item, key) }
-        when Hash then value.to_h { |name, item| [key_text(name), data(item, key)] }
+        when Hash then members(value, key)
         when Puppet::Resource then value.ref
         when Regexp then text(value.inspect)
         when *SHOWN then text(value.to_s)
@@ -110,11 +110,21 @@ module PuppetX
       end
       private_class_method :hidden
 
-      def self.key_text(key)
-        return text(key) if key.is_a?(String)
+      # No two keys become one, and none makes its value a placeholder, of which people see the type only.
+      def self.members(value, key)
+        value.each_with_object({}) do |(name, item), found|
+          text = key_text(name, key)
+          text = "#{text} (#{kind(name)})" while found.key?(text)
+          found[text] = data(item, key)
+        end
+      end
+      private_class_method :members
 
-        found = data(key)
-        found.is_a?(Hash) || found.is_a?(Array) ? kind(key) : found.to_s
+      def self.key_text(name, key)
+        return text(name, key).sub(/\A\\*__ptype\z/) { |own| "\\#{own}" } if name.is_a?(String)
+
+        found = data(name)
+        found.is_a?(Hash) || found.is_a?(Array) ? kind(name) : found.to_s
       end
       private_class_method :key_text
 
@@ -123,10 +133,12 @@ module PuppetX
       end
       private_class_method :kind
 
-      def self.text(value)
+      # A preview shows bytes that are no text, because it compares them.
+      def self.text(value, key = nil)
         return [value].pack('m0') if value.encoding == Encoding::ASCII_8BIT && !value.ascii_only?
 
-        value.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+        plain = value.encoding == Encoding::UTF_8 ? value : value.encode(Encoding::UTF_8, invalid: :replace, undef: :replace)
+        key ? plain.scrub { |bytes| bytes.bytes.map { |byte| format('\\x%02x', byte) }.join } : plain.scrub
       end
       private_class_method :text
     end
