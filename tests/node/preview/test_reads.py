@@ -195,4 +195,4 @@ def test_data_of_another_format_than_its_ending_says_counts_as_a_whole(tmp_path:
     result = compile_all(make_engine(tmp_path / "e"), release, [request()])["web1.example.com"]
     assert result.failure is None
     assert {"data/a.json", "data/b.yaml"} <= {*result.reads.files}
-    assert {*result.reads.keys} == {"@localpuppet-data/c.yaml"}, "it is none of localpuppet's own"
+    assert {*result.reads.keys} == {"@localpuppet-data/c.yaml"}, "it belongs to the release"
