@@ -19,10 +19,10 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.sealed.age import AgeIdentity
 from localpuppet.node.sealed.authoring import Keys, new_group, set_value, with_keys
-from localpuppet.node.sealed.released import PastSealed
 from localpuppet.node.sealed.sealed_files import ValueType
 from localpuppet.node.sealed.sealed_findings import check_sealed
 from localpuppet.node.sealed.tree import PREFIX, SealedOpener, SealedTree
+from localpuppet.node.sealed.trust import PastSealed
 
 NODES, VALUES, GROUPS, MEMBERSHIPS = 10_000, 2_000, 40, 30_000
 ALICE, BOB = AgeIdentity.generate(), AgeIdentity.generate()

@@ -67,11 +67,10 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.run_records import GoodRuns, Records, RunDirectory
     from localpuppet.node.runs.supervisor import Supervisor
     from localpuppet.node.sealed.authoring import Keys
-    from localpuppet.node.sealed.released import SealedRepository
     from localpuppet.node.sealed.sealed_findings import SealedFindings
     from localpuppet.node.sealed.serving import SealedServer
     from localpuppet.node.sealed.tree import SealedOpener
-    from localpuppet.node.sealed.trust import SealedTrust
+    from localpuppet.node.sealed.trust import SealedRepository, SealedTrust
 
     T = TypeVar("T")
 
@@ -883,7 +882,7 @@ class NodeApp:
 
     def sealed_repository(self, directory: Path) -> "SealedRepository":
         """Return what git knows of the sealed values in a working copy."""
-        from localpuppet.node.sealed.released import SealedRepository
+        from localpuppet.node.sealed.trust import SealedRepository
 
         return SealedRepository(self.local_git, directory)
 

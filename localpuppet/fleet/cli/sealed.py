@@ -35,7 +35,6 @@ from localpuppet.node.cli.release.making import here
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient, read_identities
-from localpuppet.node.sealed.released import PastSealed
 from localpuppet.node.sealed.sealed_files import (
     MAX_CONTENT,
     SealedGroup,
@@ -47,7 +46,7 @@ from localpuppet.node.sealed.sealed_files import (
     parse_rule,
 )
 from localpuppet.node.sealed.tree import PREFIX, SealedOpener, SealedTree
-from localpuppet.node.sealed.trust import SealedTrust, head_of, holders_of, refuse_step
+from localpuppet.node.sealed.trust import PastSealed, SealedTrust, head_of, holders_of, refuse_step
 
 _VALUES = ("set", "get", "edit", "list", "check")
 _MEMBERS = ("reseal", "resolve", "remove", "revoke", "exposed")

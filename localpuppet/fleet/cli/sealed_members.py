@@ -24,9 +24,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
-from localpuppet.node.sealed.released import exposed
 from localpuppet.node.sealed.sealed_files import SealedGroup, parse_group_name
-from localpuppet.node.sealed.trust import head_of, holders_of
+from localpuppet.node.sealed.trust import exposed, head_of, holders_of
 
 
 @command("reseal", exits={1: "you answered no"})

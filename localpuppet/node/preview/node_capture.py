@@ -224,24 +224,20 @@ class NodeCapture(Value):
     def from_dict(cls, raw: Mapping[str, Json], *, node: NodeName, where: str) -> "NodeCapture":
         """Return the capture in `raw`; see `parse`."""
         with errors_at(where, LocalpuppetError):
-            return cls._read(raw, node)
-
-    @classmethod
-    def _read(cls, raw: Mapping[str, Json], node: NodeName) -> "NodeCapture":
-        capture = _CaptureFile.read(raw)
-        if capture.node not in (None, node):
-            raise InvalidInputError(f"must be {node}", where="node")
-        with_stand_ins({**raw}, where="")  # raises for an unknown placeholder
-        return cls(
-            node=node,
-            facts=capture.facts,
-            trusted=capture.trusted,
-            layers=capture.layers,
-            data=EncData.from_dict(raw),
-            queries=capture.queries,
-            captured=capture.captured or "",
-            release=one_line(capture.release or "")[: limits.MAX_CAPTURE_NAME],
-        )
+            capture = _CaptureFile.read(raw)
+            if capture.node not in (None, node):
+                raise InvalidInputError(f"must be {node}", where="node")
+            with_stand_ins({**raw}, where="")  # raises for an unknown placeholder
+            return cls(
+                node=node,
+                facts=capture.facts,
+                trusted=capture.trusted,
+                layers=capture.layers,
+                data=EncData.from_dict(raw),
+                queries=capture.queries,
+                captured=capture.captured or "",
+                release=one_line(capture.release or "")[: limits.MAX_CAPTURE_NAME],
+            )
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""

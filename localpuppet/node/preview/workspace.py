@@ -116,7 +116,6 @@ class Checkouts(Value):
     directory: Path
     git: GitProgram
     states: TreeStates
-    budget: Callable[[], Budget]
     own: tuple[Path, ...] = ()
 
     def trees(self, revisions: RevisionRange) -> tuple[RevisionTree, RevisionTree]:
@@ -216,7 +215,7 @@ class Checkouts(Value):
                 directory.mkdir(mode=0o700)
             make_bare(scratch, alternates=[Path(os.fsdecode(common.rstrip(b"\n")))])
             with errors_at(name, LocalpuppetError):
-                check_out(self.git, scratch, [(name, own, "tree")], files, self.budget())
+                check_out(self.git, scratch, [(name, own, "tree")], files, Budget())
                 states = _checked(files / "tree")
             self.states.put(commit, states)
             (files / "tree").rename(place)
@@ -242,7 +241,7 @@ class Checkouts(Value):
         # itself, and a state directory has keys.
         own = [path.stat() for path in self.own if path.is_dir()]
         with _temporary(places) as new, OpenTree(self.work_tree) as tree:
-            _TreeCopy(self.budget(), own).directory(tree.descriptor, new, "")
+            _TreeCopy(Budget(), own).directory(tree.descriptor, new, "")
             states = tree_states(new, shown=self.work_tree)
             key = digest(canonical({**states})).hex()
             place = places / key
@@ -462,7 +461,6 @@ class PreviewWorkspace:
             directory=self.cache_directory(order.cache),
             git=self.git,
             states=cache,
-            budget=Budget,
             own=(self.cache_directory(order.cache), self.state),
         )
         base, head = checkouts.trees(order.revisions)

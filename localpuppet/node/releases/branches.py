@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -132,8 +131,8 @@ class StagedBranch(NamedRecord):
     """A branch at its last fetch."""
 
     SCHEMA: ClassVar = SCHEMA
-    commit: Annotated[str, partial(parse_object_id, where="")]
-    tree_sha256: Annotated[str, partial(parse_digest, where="")]
+    commit: Annotated[str, parse_object_id]
+    tree_sha256: Annotated[str, parse_digest]
 
 
 class BranchRecords(ReleaseRecords[StagedBranch]):

@@ -103,7 +103,7 @@ def _modulepath(text: str, notes: list[str]) -> tuple[str, ...]:
 
 def _inside(text: str, setting: str, notes: list[str]) -> str:
     try:
-        return parse_inner_path(text, where="") or "."
+        return parse_inner_path(text) or "."
     except InvalidInputError:
         what = (
             "names another directory of Puppet"

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.value import Value
 from localpuppet.node.releases import modules, release_records
 from localpuppet.node.releases.git.git_modules import Pin
@@ -142,12 +141,11 @@ class Fetcher:
                 hint = item.hint or "the repository does not contain the locked bytes"
                 refuse_other_bytes(item.tree_sha256, sha256, where=item.where, hint=hint)
 
-        staging = self._store.staging()
-        try:
-            with closing(self._written(arrivals, staging, budget)) as trees:
-                return self._store.add(trees, accept=accept)
-        finally:
-            self._store.sweep([staging])
+        with (
+            self._store.scratch() as staging,
+            closing(self._written(arrivals, staging, budget)) as trees,
+        ):
+            return self._store.add(trees, accept=accept)
 
     def _written(
         self, batches: Batches, staging: Path, budget: Budget
@@ -344,12 +342,8 @@ class ModuleFetcher(Value):
                     hint="find out who edited the lock, or what was locked",
                 )
 
-        staging = self.store.staging()
-        try:
-            with closing(source.write(pins, staging, budget)) as trees:
-                digests = self.store.add(written(trees), accept=accept)
-        finally:
-            remove_tree(staging)
+        with self.store.scratch() as scratch, closing(source.write(pins, scratch, budget)) as trees:
+            digests = self.store.add(written(trees), accept=accept)
         return {key: replace(pin, tree_sha256=digests[key]) for key, pin in whole.items()}
 
 

@@ -106,7 +106,7 @@ def _comment(text: str, indent: str) -> list[str]:
     return [f"{indent}# {line}".rstrip() for line in text.splitlines()]
 
 
-def parse_inner_path(text: str, *, where: str) -> str:
+def parse_inner_path(text: str, *, where: str = "") -> str:
     """Return the path of a directory or file inside a release; empty for its top.
 
     Raises:

@@ -7,7 +7,7 @@ A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version
 `>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A pre-release
 is in a range only if the range names one.
 
-    newest(Range.parse(">= 1.0.0 < 2.0.0", where=""), versions)
+    newest(Range.parse(">= 1.0.0 < 2.0.0"), versions)
 """
 
 import re
@@ -96,8 +96,8 @@ def _items(metadata: Mapping[str, object], key: str) -> Iterator[Mapping[str, ob
 def _is_in(version: str, wanted: str) -> bool:
     """Return whether a range has a version; also true without a range, or if one is malformed."""
     try:
-        found = ModuleVersion.parse(version, where="")
-        return not wanted or Range.parse(wanted, where="").has(found)
+        found = ModuleVersion.parse(version)
+        return not wanted or Range.parse(wanted).has(found)
     except InvalidInputError:
         return True
 
@@ -138,7 +138,7 @@ class ModuleVersion(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "ModuleVersion":
+    def parse(cls, text: str, *, where: str = "") -> "ModuleVersion":
         """Return the version."""
         if len(text) > MAX_METADATA_TEXT or not _VERSION.match(text):
             raise InvalidInputError(
@@ -177,7 +177,7 @@ class Range:
     names_prerelease: bool
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "Range":
+    def parse(cls, text: str, *, where: str = "") -> "Range":
         """Return the range."""
         try:
             if len(text) > MAX_METADATA_TEXT:
@@ -235,12 +235,10 @@ def _comparator(word: str) -> list[_Test]:
     numbers = [int(whole[i]) for i in (1, 2, 3)] if whole else _numbers(text)
     low = ModuleVersion(text).order if whole else _order(numbers)
     after = _order(_bumped(numbers, len(numbers) - 1)) if numbers else None
-    if operator in (">=", ""):
-        if operator == "" and not whole:
-            return _between(low, after)
-        return [lambda v: v >= low] if operator else [lambda v: v == low]
-    if operator == "=":
+    if operator in ("", "="):
         return [lambda v: v == low] if whole else _between(low, after)
+    if operator == ">=":
+        return [lambda v: v >= low]
     if operator == ">":
         return [lambda v: v > low] if whole or after is None else _between(after, None)
     if operator == "<":
@@ -249,7 +247,9 @@ def _comparator(word: str) -> list[_Test]:
         return [lambda v: v <= low] if whole or after is None else _between(_order([0]), after)
     if not numbers:
         return _between(low, None)
-    place = min(1, len(numbers) - 1) if operator != "^" else _first_nonzero(numbers)
+    place = min(1, len(numbers) - 1)
+    if operator == "^":  # up to the first number that is not zero
+        place = next((i for i, number in enumerate(numbers) if number), len(numbers) - 1)
     return _between(low, _order(_bumped(numbers, place)))
 
 
@@ -263,10 +263,6 @@ def _numbers(text: str) -> list[int]:
             break
         numbers.append(int(part))
     return numbers
-
-
-def _first_nonzero(numbers: list[int]) -> int:
-    return next((i for i, number in enumerate(numbers) if number), len(numbers) - 1)
 
 
 def _bumped(numbers: list[int], place: int) -> list[int]:

@@ -3,7 +3,7 @@
 All files of a release are inside `modules/` or the store.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -134,15 +134,19 @@ def resolve(
             single=single,
             hiera=hiera,
             collections=[
-                (modules / entry, _directory(entry, inside, where=where, sources=sources))
-                if staged is None
-                else (modules / entry, _collection(entry, staged, store, where=where))
-                for where, entry in _entries(manifest)
+                (
+                    modules / entry,
+                    _directory(entry, inside, where=f"modulepath[{index}]", sources=sources)
+                    if staged is None
+                    else _collection(entry, staged, store, where=f"modulepath[{index}]"),
+                )
+                for index, entry in enumerate(manifest.modulepath)
             ],
         )
         return assemble(app, manifest, place, files=files)
     except LocalpuppetError as error:
-        raise _placed(error, manifest_file) from error
+        named = error.where.startswith(str(manifest_file))
+        raise error if named else error.at(str(manifest_file)) from error
 
 
 class ReleaseLocation(Value):
@@ -184,6 +188,9 @@ def assemble(
         directories.append(collection)
         names.append(name)
     hiera = place.hiera / HIERA
+    base = tuple(files.basemodulepath) if where.base else ()
+    for directory_of_node in base:
+        refuse_foreign(directory_of_node)
     return Release(
         name=app,
         directory=directory,
@@ -191,14 +198,18 @@ def assemble(
         names=tuple(names),
         enc=files.read_enc(directory / ENC, files.documents),
         hiera_config=hiera if is_file(hiera) else None,
-        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
+        mutable=tuple(
+            entry
+            for entry in (app, *manifest.modulepath)
+            if not isinstance(entry, ReleasePath) or not entry.is_tag
+        ),
         site_manifest=_inner(directory, where.site_manifest, inside)
         if where.site_manifest
         else None,
         own_code={
             str(place.name / part): _inner(directory, part, inside) for part in where.own_code
         },
-        base=_base(files.basemodulepath) if where.base else (),
+        base=base,
         trees=_trees(manifest, place),
     )
 
@@ -213,20 +224,6 @@ def _trees(manifest: Manifest, place: ReleaseLocation) -> dict[str, Path]:
         **{f"{inner}{name}": single / name for name in manifest.modules},
         **{entry.source: directory for entry, (_, directory) in collections},
     }
-
-
-def _base(directories: Sequence[Path]) -> tuple[Path, ...]:
-    for directory in directories:
-        refuse_foreign(directory)
-    return tuple(directories)
-
-
-def _is_tag(name: str) -> bool:
-    return isinstance(name, ReleasePath) and name.is_tag
-
-
-def _entries(manifest: Manifest) -> Iterator[tuple[str, ReleasePath]]:
-    return ((f"modulepath[{index}]", entry) for index, entry in enumerate(manifest.modulepath))
 
 
 def _single(
@@ -292,10 +289,6 @@ def _collection(entry: ReleasePath, staged: StagedRelease, store: Path, *, where
         )
     refuse_foreign(tree)
     return tree
-
-
-def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
-    return error if error.where.startswith(str(path)) else error.at(str(path))
 
 
 def _directory(

@@ -57,7 +57,7 @@ class StagedRelease(NamedRecord):
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]
-    moduledir: Annotated[str, partial(parse_inner_path, where="")]
+    moduledir: Annotated[str, parse_inner_path]
 
     @property
     def named(self) -> dict[ReleasePath, str]:

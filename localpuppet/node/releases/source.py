@@ -58,14 +58,12 @@ class ReleaseSource(Value):
             raise InvalidInputError(
                 "require_signed: true and signers go together", where=where, hint="name a key file"
             )
-        if "fresh" in raw and not required:
-            raise InvalidInputError(
-                "fresh needs require_signed: only a signature proves the time of a tag", where=where
-            )
-        if "signatures" in raw and not required:
-            raise InvalidInputError(
-                "signatures needs require_signed: only pinned signers count", where=where
-            )
+        for key, why in (
+            ("fresh", "only a signature proves the time of a tag"),
+            ("signatures", "only pinned signers count"),
+        ):
+            if key in raw and not required:
+                raise InvalidInputError(f"{key} needs require_signed: {why}", where=where)
         with errors_at(f"{where}.fresh"):
             fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
         return cls(

@@ -155,12 +155,17 @@ class ReleaseStaging:
         return not broken
 
     def stage(
-        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+        self,
+        app: ReleasePath,
+        *,
+        refresh: bool = False,
+        accept_moved: bool = False,
+        fetch: Callable[[StagedRelease | None], StagedRelease] | None = None,
     ) -> StagedRelease:
         """Bring a release of a declared source onto the node, verify it, and link its name.
 
-        With `refresh` the repository is asked even about a staged release. After an error no link
-        was switched.
+        With `refresh` the repository is asked even about a staged release; `fetch` brings a release
+        from elsewhere, given its current record. After an error no link was switched.
 
         Raises:
             IntegrityError: A tag moved, a signature or digest is wrong.
@@ -170,6 +175,8 @@ class ReleaseStaging:
         def obtain(known: StagedRelease | None) -> StagedRelease:
             if known and not (refresh or accept_moved) and self.usable(known):
                 return known
+            if fetch is not None:
+                return fetch(known)
             return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
 
         return self.switch(app, obtain, accept_moved=accept_moved)

@@ -14,7 +14,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, StateError
@@ -161,6 +161,15 @@ class Store:
         path = self._staging / os.urandom(8).hex()
         make_private(path)
         return path
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield a directory for incoming trees, and remove it at the end; see `staging`."""
+        path = self.staging()
+        try:
+            yield path
+        finally:
+            self.sweep([path])
 
     def sweep(self, rubbish: Iterable[Path]) -> None:
         """Remove files of dead processes; failures are only noted."""

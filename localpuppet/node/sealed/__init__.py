@@ -1,5 +1,5 @@
 """Sealed values: secrets in a release that only the nodes of a group can open, offline.
 
 decides: `age`, `authoring`, `sealed_files`, `sealed_findings`.
-acts: `released`, `serving`, `tree`, `trust`.
+acts: `serving`, `tree`, `trust`.
 """

@@ -4,6 +4,7 @@ Everything that needs a secret takes the identity of the group, which an operato
 takes none.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -51,20 +52,16 @@ class MemberDifference(Value):
 
 def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
     """Return how a group differs from the nodes of its rule and their keys."""
-    new: list[str] = []
-    rotated: list[str] = []
-    replaced: list[str] = []
+    kinds: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     known = group.by_name
     for name in sorted(wanted):
         member, keys = known.get(name), wanted[name]
         if not keys or (member is not None and member.recipient == keys[0]):
             continue
-        kind = new if member is None else rotated if member.recipient in keys else replaced
-        kind.append(name)
+        kind = "new" if member is None else "rotated" if member.recipient in keys else "replaced"
+        kinds[kind] += (name,)
     return MemberDifference(
-        new=tuple(new),
-        rotated=tuple(rotated),
-        replaced=tuple(replaced),
+        **kinds,
         gone=tuple(one.label for one in group.members if wanted.keys().isdisjoint(one.names)),
         keyless=tuple(sorted(name for name in wanted if not wanted[name])),
     )

@@ -12,10 +12,9 @@ from localpuppet.node.releases.author.hiera_data import top_keys
 from localpuppet.node.releases.limits import MAX_HIERA_FILE
 from localpuppet.node.sealed.age import check_form
 from localpuppet.node.sealed.authoring import Keys, compare_members
-from localpuppet.node.sealed.released import UNCUT, PastSealed
 from localpuppet.node.sealed.sealed_files import SealedGroup
 from localpuppet.node.sealed.tree import SealedTree
-from localpuppet.node.sealed.trust import refuse_regress, refuse_step
+from localpuppet.node.sealed.trust import UNCUT, PastSealed, refuse_regress, refuse_step
 
 MIN_OPERATORS = 2
 

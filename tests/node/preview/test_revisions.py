@@ -12,7 +12,6 @@ from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.workspace import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.limits import Budget
 from tests.rigs.forge import Forge, Repo
 
 
@@ -27,7 +26,6 @@ class Repository(Repo):
             directory=directory / "cache",
             git=GitProgram(env=dict(os.environ), allow_file=False, timeout=60),
             states=self.cache,
-            budget=Budget,
         )
 
     def trees(self, text: str) -> tuple[RevisionTree, RevisionTree]:

@@ -19,10 +19,10 @@ from localpuppet.node.sealed.authoring import (
     set_value,
     with_keys,
 )
-from localpuppet.node.sealed.released import PastSealed, SealedRepository, exposed
 from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, ValueType
 from localpuppet.node.sealed.sealed_findings import SealedFindings, check_sealed
 from localpuppet.node.sealed.tree import SealedOpener, SealedTree
+from localpuppet.node.sealed.trust import PastSealed, SealedRepository, exposed
 from tests.node.sealed.sealing import tree_of
 
 NAMES = [f"db{number:02}.example.com" for number in range(6)]

@@ -62,7 +62,7 @@ def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
     if _USER.match(text):
         text, note = _USER.sub(r"\1", text), "the user in the URL is left to git's configuration"
     try:
-        return GitUrl.parse(text.rstrip("/"), where="", allow_file=allow_file), note
+        return GitUrl.parse(text.rstrip("/"), allow_file=allow_file), note
     except InvalidInputError as error:
         if "credentials" in str(error):
             raise InvalidInputError("its URL holds a password", hint="use ssh keys") from error
@@ -134,7 +134,7 @@ def choose(
     options = _options(entry)
     notes = _notes(options)
     try:
-        parse_module_name(name, where="")
+        parse_module_name(name)
         _refuse_others(options)
         _refuse_place(options.get("install_path", entry.moduledir), rules)
         if "git" not in options:
@@ -199,7 +199,7 @@ def _refuse_place(place: str | None, rules: ImportRules) -> None:
     if place is None:
         return
     try:
-        inner = parse_inner_path(place.removeprefix("./"), where="") or "."
+        inner = parse_inner_path(place.removeprefix("./")) or "."
     except InvalidInputError:
         inner = ""
     if inner not in rules.paths:
@@ -292,7 +292,7 @@ def _default(refs: Mapping[str, str] | None) -> str:
 
 def _module(url: GitUrl, kind: str, ref: str) -> GitModule:
     parsed = {"tag": Tag.parse, "branch": parse_branch}.get(kind)
-    return GitModule(url=url, ref_kind=kind, ref=parsed(ref, where="") if parsed else ref)
+    return GitModule(url=url, ref_kind=kind, ref=parsed(ref) if parsed else ref)
 
 
 def _at_tag(url: GitUrl, kind: str, ref: str, refs: Mapping[str, str] | None) -> GitModule:

@@ -51,11 +51,8 @@ if TYPE_CHECKING:
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
 _MATTERS = (
-    ":(glob)*/manifests/**",
-    ":(glob)*/functions/**",
-    ":(glob)*/types/**",
-    "enc.yaml",
-    "hiera.yaml",
+    *(f":(glob)*/{name}/**" for name in ("manifests", "functions", "types")),
+    *("enc.yaml", "hiera.yaml"),
 )
 
 
@@ -277,14 +274,7 @@ def _refuse_existing(tree: "GitWorkTree", tag: Tag, *, push: bool) -> None:
 
 # What Puppet reads of a module; the rest of it (`spec/`, `pkg/`) is anybody's to ignore.
 _READ = (
-    "manifests",
-    "functions",
-    "types",
-    "lib",
-    "facts.d",
-    "templates",
-    "files",
-    "data",
+    *("manifests", "functions", "types", "lib", "facts.d", "templates", "files", "data"),
     "hiera.yaml",
 )
 
@@ -341,14 +331,12 @@ def own_modules(
         left_out += [f"{before}{path.name}" for path in directories if path not in kept[part]]
         for path in kept[part]:
             name = f"{before}{path.name}/"
-            inside = [file.removeprefix(name) for file in ignored.inside(name)]
-            unseen += [f"{name}{file}" for file in inside if _is_read(file)]
+            unseen += [
+                file
+                for file in ignored.inside(name)
+                if file.removeprefix(name).partition("/")[0] in _READ and _counts(file)
+            ]
     return OwnModules(kept=kept, code=own, left_out=tuple(left_out), unseen=tuple(unseen))
-
-
-def _is_read(file: str) -> bool:
-    """Return whether Puppet may read a file of a module."""
-    return file.partition("/")[0] in _READ and _counts(file)
 
 
 def _counts(file: str) -> bool:
@@ -374,11 +362,8 @@ _NO_BASE = (
 _SITE = ("*.pp", "manifests/**/*.pp")
 # What Puppet loads from an environment.
 _LOADED = (
-    "functions/**/*.pp",
-    "types/**/*.pp",
-    "lib/puppet/functions/**/*.rb",
-    "lib/puppet/parser/functions/*.rb",
-    "lib/puppet/datatypes/**/*.rb",
+    *("functions/**/*.pp", "types/**/*.pp", "lib/puppet/functions/**/*.rb"),
+    *("lib/puppet/parser/functions/*.rb", "lib/puppet/datatypes/**/*.rb"),
 )
 _OF_MODULES = ("lib/**/*.rb", "facts.d/*", "files/**/*", "templates/**/*")
 

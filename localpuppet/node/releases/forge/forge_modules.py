@@ -99,7 +99,7 @@ class ForgeModules(ModuleSource):
     def of_puppetfile(cls, name: str, version: str) -> ForgeModule:
         """See `ModuleSource`."""
         text = LATEST if version in ("", "present", "installed") else version
-        return ForgeModule(slug=Slug.parse(name, where=""), version=Range.parse(text, where=""))
+        return ForgeModule(slug=Slug.parse(name), version=Range.parse(text))
 
     @classmethod
     def old_archives(cls, state: Path, *, since: float) -> list[Path]:
@@ -143,7 +143,7 @@ class ForgeModules(ModuleSource):
         resolved: dict[str, ModulePin] = {}
         for name, module in wanted.items():
             if (version := newest(module.version, versions[module.slug])) is None:
-                highest = newest(Range.parse(LATEST, where=""), versions[module.slug])
+                highest = newest(Range.parse(LATEST), versions[module.slug])
                 raise InvalidInputError(
                     f"the forge has no version {module.version.text} of {module.slug}",
                     where=f"modules.{name}",
@@ -178,7 +178,7 @@ class ForgeModules(ModuleSource):
         versions = self._forge.versions([pin.forge for pin in wanted.values()])
         newer = {}
         for key, pin in wanted.items():
-            version = newest(Range.parse(LATEST, where=""), versions[pin.forge])
+            version = newest(Range.parse(LATEST), versions[pin.forge])
             is_newer = version is not None and version.order > pin.version.order
             newer[key] = str(version) if is_newer else ""
         return newer

@@ -21,7 +21,7 @@ class Slug(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "Slug":
+    def parse(cls, text: str, *, where: str = "") -> "Slug":
         """Return the name."""
         if (match := re.match(_SLUG, text)) is None:
             raise InvalidInputError(

@@ -199,12 +199,8 @@ _CAUSES = (
 class UnreachableHostError(UnavailableError):
     """A repository cannot be fetched, because its host is unreachable or not trusted."""
 
-    def __init__(
-        self, what: str, *, where: str = "", hint: str = "", url: str = "", reason: str = ""
-    ) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.url = url
-        self.reason = reason
+    url = ""
+    reason = ""
 
 
 def fetch_failure(
@@ -260,8 +256,9 @@ def _failure(what: str, url: str, error_text: str, *, name: str) -> UnavailableE
         if re.search(pattern, error_text, re.IGNORECASE):
             if not concerns_host:
                 return UnavailableError(text, where=where, hint=hint)
-            reason = re.sub(_ACCESS, "", reason)
-            return UnreachableHostError(text, where=where, hint=hint, url=url, reason=reason)
+            error = UnreachableHostError(text, where=where, hint=hint)
+            error.url, error.reason = url, re.sub(_ACCESS, "", reason)
+            return error
     return UnavailableError(text, where=where)
 
 

@@ -36,7 +36,7 @@ class Tag(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "Tag":
+    def parse(cls, text: str, *, where: str = "") -> "Tag":
         """Return the tag."""
         return cls(_parse_ref("tag", text, where=where))
 
@@ -77,7 +77,7 @@ class GitUrl(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str, allow_file: bool = False) -> "GitUrl":
+    def parse(cls, text: str, *, where: str = "", allow_file: bool = False) -> "GitUrl":
         """Return the URL; `allow_file` accepts `file://`, for tests and air-gapped mirrors."""
         if re.match(_USERINFO, text):
             # The message must not repeat it.
@@ -104,12 +104,12 @@ def _forms(text: str, *, allow_file: bool) -> str:
     return "https://, ssh:// or user@host:path" + (" or file:///" if allow_file else "")
 
 
-def parse_branch(text: str, *, where: str) -> str:
+def parse_branch(text: str, *, where: str = "") -> str:
     """Return a branch's name, without `refs/heads/`; its grammar is that of tags."""
     return _parse_ref("branch", text, where=where)
 
 
-def parse_object_id(text: str, *, where: str) -> str:
+def parse_object_id(text: str, *, where: str = "") -> str:
     """Return a full object id of git."""
     if not re.match(_OBJECT, text) or text == "0" * 40:
         raise InvalidInputError(
@@ -120,7 +120,7 @@ def parse_object_id(text: str, *, where: str) -> str:
     return text
 
 
-def parse_digest(text: str, *, where: str) -> str:
+def parse_digest(text: str, *, where: str = "") -> str:
     """Return a SHA-256 in hex."""
     if not re.match(_DIGEST, text):
         raise InvalidInputError(
@@ -129,7 +129,7 @@ def parse_digest(text: str, *, where: str) -> str:
     return text
 
 
-def parse_module_name(text: str, *, where: str) -> str:
+def parse_module_name(text: str, *, where: str = "") -> str:
     """Return the name of a single module, which is its directory on the modulepath."""
     if not re.match(_NAME, text):
         raise InvalidInputError(

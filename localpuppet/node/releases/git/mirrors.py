@@ -197,10 +197,7 @@ class Git:
         output = self._program.ask(
             url,
             Path(os.devnull),
-            "ls-remote",
-            "--quiet",
-            "--end-of-options",
-            url,
+            *["ls-remote", "--quiet", "--end-of-options", url],
             *(f"{place}*" for place in below),
             failure=lambda output: ask_failure(url, output, name=self._names.get(url, "")),
         )
@@ -239,15 +236,8 @@ class Git:
             self._program.ask(
                 url,
                 mirror,
-                "fetch",
-                "--quiet",
-                *depth,
-                "--no-tags",
-                "--no-write-fetch-head",
-                "--no-recurse-submodules",
-                "--end-of-options",
-                url,
-                *refspecs,
+                *["fetch", "--quiet", *depth, "--no-tags", "--no-write-fetch-head"],
+                *["--no-recurse-submodules", "--end-of-options", url, *refspecs],
                 failure=lambda error_text: fetch_failure(
                     url, names, error_text, name=self._names.get(url, "")
                 ),

@@ -41,14 +41,9 @@ _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", 
 # Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
 # is `gc`, not a background process of git's.
 _CONFIG = (
-    "core.hooksPath=/dev/null",
-    "core.symlinks=true",
-    "core.autocrlf=false",
-    "core.fsmonitor=false",
-    "fetch.fsckObjects=true",
-    "fetch.unpackLimit=1",
-    "gc.auto=0",
-    "maintenance.auto=false",
+    *("core.hooksPath=/dev/null", "core.symlinks=true", "core.autocrlf=false"),
+    *("core.fsmonitor=false", "fetch.fsckObjects=true", "fetch.unpackLimit=1"),
+    *("gc.auto=0", "maintenance.auto=false"),
 )
 _OPTIONS = [word for setting in _CONFIG for word in ("-c", setting)]
 # Highest of all attributes: nothing in a tree can ask for a conversion of its bytes.

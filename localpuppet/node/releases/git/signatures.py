@@ -186,9 +186,7 @@ class PinnedKeys:
         done = self.program.start(
             mirror,
             *[word for setting in config for word in ("-c", setting)],
-            "verify-tag",
-            "--raw",
-            tag_object,
+            *["verify-tag", "--raw", tag_object],
             env=_at_home(self.home),
         )
         if done.code != 0:
@@ -289,8 +287,7 @@ def judged(
     """Judge each countersignature of a tag that a mirror has."""
     listed = program.run(
         mirror,
-        "for-each-ref",
-        f"--count={MAX_COUNTERSIGNATURES + 1}",
+        *["for-each-ref", f"--count={MAX_COUNTERSIGNATURES + 1}"],
         "--format=%(objectname) %(objecttype) %(objectsize)",
         git_names.countersignature_refs(tag),
     )

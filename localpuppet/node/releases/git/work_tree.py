@@ -57,8 +57,7 @@ class GitWorkTree:
             raise InvalidInputError("has no work tree (it is a bare repository)", where=self._where)
         self._repo.git.update_environment(**self._env)
         self._run(
-            "rev-parse",
-            "--git-dir",
+            *["rev-parse", "--git-dir"],
             failure=InvalidInputError,
             hint=f"if another user owns the clone: chown -R {os.geteuid()} {directory}",
         )
@@ -109,10 +108,7 @@ class GitWorkTree:
                 hint=f"'git remote add {REMOTE} URL', or --no-push",
             )
         text = self._run(
-            "ls-remote",
-            "--tags",
-            REMOTE,
-            f"refs/tags/{tag}",
+            *["ls-remote", "--tags", REMOTE, f"refs/tags/{tag}"],
             failure=UnavailableError,
             what=f"cannot ask {REMOTE}",
             hint="check that its host is up and that you may read from it; '--no-push' tags in"
@@ -132,13 +128,8 @@ class GitWorkTree:
     def make_tag(self, tag: git_names.Tag, *, commit: str, message: str, sign: bool) -> None:
         """Make an annotated tag at a commit."""
         self._run(
-            "tag",
-            "--sign" if sign else "--annotate",
-            "--message",
-            message,
-            "--end-of-options",
-            str(tag),
-            commit,
+            *["tag", "--sign" if sign else "--annotate", "--message", message],
+            *["--end-of-options", str(tag), commit],
             failure=InvalidInputError,
             what=f"cannot make the tag {tag}",
             hint=self._tag_hint(sign=sign),
@@ -178,10 +169,7 @@ class GitWorkTree:
     def push_ref(self, ref: str) -> None:
         """Push a ref; an existing ref is not moved."""
         self._run(
-            "push",
-            "--quiet",
-            REMOTE,
-            f"{ref}:{ref}",
+            *["push", "--quiet", REMOTE, f"{ref}:{ref}"],
             failure=UnavailableError,
             what=f"cannot push {_shown(ref)} to {REMOTE}",
             hint="check that you may push (the local copy was removed); '--no-push' signs in"

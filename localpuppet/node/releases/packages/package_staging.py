@@ -9,6 +9,7 @@
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,16 +43,13 @@ class PackageStaging:
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> StagedRelease:
         """Stage a release: from git if its source is declared, else from its package."""
-        if app.source in self.supply.sources:
-            return self.staging.stage(app, refresh=refresh, accept_moved=accept_moved)
-
-        def obtain(known: StagedRelease | None) -> StagedRelease:
-            again = refresh or accept_moved
-            if known and not again and self.staging.usable(known):
-                return known
-            return self._installed(app, known, accept_moved=accept_moved)
-
-        return self.staging.switch(app, obtain, accept_moved=accept_moved)
+        fetch = partial(self._installed, app, accept_moved=accept_moved)
+        return self.staging.stage(
+            app,
+            refresh=refresh,
+            accept_moved=accept_moved,
+            fetch=None if app.source in self.supply.sources else fetch,
+        )
 
     def stage_installed(self, app: ReleasePath) -> StagedRelease:
         """Stage a release from its installed package, even where its source is declared."""
@@ -81,16 +79,13 @@ class PackageStaging:
             tools as packs,  # a release from git needs neither, nor tarfile
         )
 
-        scratch = self.supply.store.staging()
-        try:
+        with self.supply.store.scratch() as scratch:
             package = directory.load(packs.unpack(pack, scratch), pack=pack)
             if package.release != app:
                 raise InvalidInputError(
                     f"is a pack of {str(package.release)[:80]!r}, not of {app}", where=str(pack)
                 )
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
-        finally:
-            self.supply.store.sweep([scratch])
 
     def _installed(
         self, app: ReleasePath, known: StagedRelease | None, *, accept_moved: bool
@@ -101,9 +96,7 @@ class PackageStaging:
             if (pack := directory.find_pack(self.directories, app)) is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
             if self.install is not None:
-                from localpuppet.node.releases.packages.directory import package_name
-
-                self.install(package_name(app))
+                self.install(directory.package_name(app))
                 package = directory.find(self.directories, app)
         if package is None:
             raise InvalidInputError(
@@ -114,11 +107,8 @@ class PackageStaging:
                 where=app,
                 hint=did_you_mean(app.source, sorted(self.supply.sources.keys() - {app.source})),
             )
-        scratch = self.supply.store.staging()
-        try:
+        with self.supply.store.scratch() as scratch:
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
-        finally:
-            self.supply.store.sweep([scratch])
 
     def _take(
         self,
