@@ -48,7 +48,7 @@ from localpuppet.node.releases.manifest import (
 from localpuppet.node.releases.modules import ModulePin, source_of_kind
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
 from localpuppet.node.releases.release_records import NamedRecord, ReleaseRecords
-from localpuppet.node.releases.source import ReleaseSource, source_of
+from localpuppet.node.releases.source import source_of
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
@@ -214,7 +214,13 @@ class MutableCode(LockedModules):
 
     def stage_branch(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
         """Fetch the current commit of a branch, and the modules of its lock."""
-        source = self._source(app)
+        source = source_of(app, self.supply.sources)
+        if source.signers is not None:
+            raise InvalidInputError(
+                "a branch has no signature, and its source requires signed tags",
+                where=app,
+                hint="name a tag of it",
+            )
         changing = self.supply.store.locks.take_for_changes()
         with changing, self.repository(f"staging {app}") as repository:
             refs = repository.refs([source.url])[source.url]
@@ -247,16 +253,6 @@ class MutableCode(LockedModules):
         lock = self.supply.files.pinned(directory, manifest)
         check_complete(manifest, lock, where=str(app))
         return manifest, lock
-
-    def _source(self, app: ReleasePath) -> ReleaseSource:
-        source = source_of(app, self.supply.sources)
-        if source.signers is not None:
-            raise InvalidInputError(
-                "a branch has no signature, and its source requires signed tags",
-                where=app,
-                hint="name a tag of it",
-            )
-        return source
 
     def work_tree(
         self,

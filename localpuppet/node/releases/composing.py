@@ -143,16 +143,14 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
     """Return the layout of a release."""
     if site_manifest and not (directory / site_manifest).exists():
         raise InvalidInputError(f"the release has no {site_manifest}", where="site_manifest")
-    file = directory / "environment.conf"
+    file = directory / FILE
     if not moduledir:
-        unused = ("environment.conf is not used: the manifest has no moduledir",)
-        notes = unused if file.exists() else ()
-        return ReleaseLayout(modulepath=("",), site_manifest=site_manifest, notes=notes)
-    return _control_repository(directory, moduledir, site_manifest)
-
-
-def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> ReleaseLayout:
-    file = directory / "environment.conf"
+        unused = (f"{FILE} is not used: the manifest has no moduledir",)
+        return ReleaseLayout(
+            modulepath=("",),
+            site_manifest=site_manifest,
+            notes=unused if file.exists() else (),
+        )
     text = files.read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
     conf = parse_environment(text, moduledir=moduledir)
     notes = list(conf.notes)
@@ -176,7 +174,7 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
         modulepath=tuple(directories),
         site_manifest=site_manifest or theirs,
         code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
-        notes=tuple(f"{file.name}: {note}" for note in notes),
+        notes=tuple(f"{FILE}: {note}" for note in notes),
         single=single,
         base=file.exists() and BASE in conf.modulepath,
     )

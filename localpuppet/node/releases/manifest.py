@@ -215,7 +215,12 @@ class Lock(Value):
             pin = parse_pin(body, where=at("sources", name), allow_file=allow_file)
             if not isinstance(pin, Pin):
                 raise InvalidInputError("is not a tag", where=at("sources", name))
-            sources[_tagged(name, pin)] = pin
+            path = ReleasePath.parse(name, where="sources")
+            if not path.is_tag or path != f"{path.source}/tags/{pin.tag}":
+                raise InvalidInputError(
+                    f"{name!r} is not the tag {pin.tag!r} of a source", where=at("sources", name)
+                )
+            sources[path] = pin
         paths = cast("dict[str, str]", raw.get("paths") or {})
         for name, directory in paths.items():
             if name not in modules or not directory.startswith("/"):
@@ -248,15 +253,6 @@ class Lock(Value):
 def _fields(pin: ModulePin) -> dict[str, str]:
     """Return the fields of a pin that have a value, in the order of the file."""
     return {name: value for name, value in asdict(pin).items() if value}
-
-
-def _tagged(name: str, pin: Pin) -> ReleasePath:
-    path = ReleasePath.parse(name, where="sources")
-    if not path.is_tag or path != f"{path.source}/tags/{pin.tag}":
-        raise InvalidInputError(
-            f"{name!r} is not the tag {pin.tag!r} of a source", where=at("sources", name)
-        )
-    return path
 
 
 MANIFEST = "manifest.yaml"

@@ -12,8 +12,7 @@
 - A name is removed before its target, so that no release is ever incomplete.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -101,19 +100,15 @@ class ReleaseStaging:
 
     def problems(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the problems of a staged release; `full` as in `Store.problem`."""
-        return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
-
-    def _find_open_directories(self, staged: StagedRelease) -> Iterator[str]:
-        """Yield directories on the path to a name of the release that other users could replace.
-
-        Staging cannot repair the mode or owner of a directory that existed before.
-        """
+        problems = self._find_damage(staged, full=full)
         names = [Path(name) for name in self._named_links(staged)]
+        # Staging cannot repair who may write to a directory that existed before.
         for directory in sorted({parent for name in names for parent in name.parents}):
             try:
                 files.refuse_foreign(self._modules / directory)
             except InvalidInputError as error:
-                yield str(error)
+                problems.append(str(error))
+        return problems
 
     def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
@@ -125,22 +120,18 @@ class ReleaseStaging:
         links = composition(self.compositions.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
             problems.append(f"{staged.release}: its link directory was changed")
-        wrong = [
-            name
-            for name, target in self._named_links(staged).items()
-            if not (self._modules / name).is_symlink()
-            or (self._modules / name).readlink() != target
-        ]
+        names = self._named_links(staged)
+        paths = {name: self._modules / name for name in names}
+        now = {name: path.readlink() for name, path in paths.items() if path.is_symlink()}
+        wrong = [name for name, target in names.items() if now.get(name) != target]
         # A run does not go through the names of collections: one may be another release's.
-        others = self._targets(self.records.all()) if set(wrong) - {staged.release} else {}
-        for name in wrong:
-            path = self._modules / name
-            if (
-                name == staged.release
-                or not path.is_symlink()
-                or path.readlink() not in others[name]
-            ):
-                problems.append(f"{path} does not point into the store")
+        others = self.records.all() if {*wrong} - {staged.release} else []
+        theirs = {item for other in others for item in self._named_links(other).items()}
+        problems += [
+            f"{paths[name]} does not point into the store"
+            for name in wrong
+            if name == staged.release or name not in now or (name, now[name]) not in theirs
+        ]
         return problems
 
     def usable(self, staged: StagedRelease) -> bool:
@@ -249,35 +240,25 @@ class ReleaseStaging:
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> StagedRelease:
         """Return the record of a release whose trees are in the store."""
+        file = self.store.path(pin.tree_sha256) / MANIFEST
+        manifest = self._files.parse_manifest(
+            file.read_bytes() if file.is_file() else b"", MANIFEST
+        )
         draft = StagedRelease(
             release=app,
             pin=pin,
             composition="",
             modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
             sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
-            moduledir=self._moduledir(pin),
+            moduledir=manifest.moduledir,
         )
         return replace(draft, composition=composition(self.compositions.links(draft)))
-
-    def _moduledir(self, pin: Pin) -> str:
-        """Return the directory of single modules in the manifest of a release's tree."""
-        file = self.store.path(pin.tree_sha256) / MANIFEST
-        data = file.read_bytes() if file.is_file() else b""
-        return self._files.parse_manifest(data, MANIFEST).moduledir
 
     def _named_links(self, staged: StagedRelease) -> dict[str, Path]:
         """Return the links below `modules/`: name → target; the app's own name comes last."""
         links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
         links[str(staged.release)] = self._releases / staged.composition
         return links
-
-    def _targets(self, releases: Sequence[StagedRelease]) -> Mapping[str, set[Path]]:
-        """Return the possible targets of names below `modules/`, given several releases."""
-        targets: defaultdict[str, set[Path]] = defaultdict(set)
-        for release in releases:
-            for name, target in self._named_links(release).items():
-                targets[name].add(target)
-        return targets
 
     def _refuse_other_pins(self, staged: StagedRelease) -> None:
         """Reject a name for a tree if a staged release uses the name for another tree."""

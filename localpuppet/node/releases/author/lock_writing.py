@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
 
 
-def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
-    """Reject names that are not single modules of a manifest."""
-    for name in names:
-        problem = f"{name!r} is not a module of the manifest"
-        check_known(name, manifest.modules, problem, where=where)
-
-
 def resolve_modules(
     modules: Mapping[str, Module],
     *,
@@ -57,7 +50,8 @@ def resolve_modules(
         pin, draft = kept.get(name), module.draft()
         if module.is_tag:
             continue
-        if pin is not None and name not in update and _stays(module, pin):
+        stays = pin is not None and module.fits(pin) and module.place == pin.place
+        if pin is not None and stays and not pin.is_tag and name not in update:
             resolved[name] = pin
         elif draft is not None:
             resolved[name] = draft
@@ -67,10 +61,6 @@ def resolve_modules(
         with gather_unavailable(failed):
             resolved |= source(kind).resolve(asked[kind])
     return resolved
-
-
-def _stays(module: Module, pin: ModulePin) -> bool:
-    return not pin.is_tag and module.fits(pin) and module.place == pin.place
 
 
 def write_lock(
@@ -98,7 +88,9 @@ def write_lock(
     manifest = supply.files.manifest(directory)
     old = supply.files.lock(directory) or EMPTY
     file = str(directory / LOCK)
-    refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
+    for name in (*(update or ()), *paths):
+        problem = f"{name!r} is not a module of the manifest"
+        check_known(name, manifest.modules, problem, where=str(directory / MANIFEST))
     pins: dict[str, ModulePin] = {}
     modules = supply.modules(repository)
     failed: list[UnavailableError] = []  # one run names every repository to look at
