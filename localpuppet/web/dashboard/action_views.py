@@ -20,6 +20,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
 from localpuppet.web.access.loopback import LoopbackDoor
@@ -45,8 +46,7 @@ ReadForm = Callable[[Mapping[str, str]], tuple[str, Act]]
 FormFields = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionProposal:
+class ActionProposal(Value):
     """An action to confirm.
 
     Attributes:

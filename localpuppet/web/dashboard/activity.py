@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard import run_queries
@@ -40,8 +41,7 @@ _FILLED = 0.86
 _LAST_LABEL = 86
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartRange:
+class ChartRange(Value):
     """A range of time that a chart can show."""
 
     title: str
@@ -63,8 +63,7 @@ RANGES: Mapping[str, ChartRange] = {
 USUAL = "24h"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartBar:
+class ChartBar(Value):
     """The runs that ended in a part of the range: by `GOOD`, `CHANGED` and `BAD`."""
 
     begin: float
@@ -81,16 +80,14 @@ class ChartBar:
         return sum(self.counts.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutMarker:
+class RolloutMarker(Value):
     """The start of a rollout."""
 
     rollout: RolloutRow
     x: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChart:
+class TimeChart(Value):
     """A chart, whose history may begin in its range (`since`)."""
 
     range: ChartRange
@@ -225,8 +222,7 @@ DAYS = 14
 _LOOKS = {BAD: ("failed", "F"), CHANGED: ("changed", "C"), GOOD: ("unchanged", "✓")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayCell:
+class DayCell(Value):
     """A day, such as `Mon 23`: its runs as in `ChartBar`, and the class of its worst result."""
 
     name: str
@@ -289,8 +285,7 @@ _CHANGED = "changed", "changed"
 LOOKS = (*_HEAT_MAP_LOOKS[:-1], _CHANGED, _HEAT_MAP_LOOKS[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCell:
+class NodeCell(Value):
     """A node."""
 
     node: str
@@ -298,8 +293,7 @@ class NodeCell:
     style: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellGroup:
+class CellGroup(Value):
     """Nodes with something in common."""
 
     name: str
@@ -414,8 +408,7 @@ class HistoryViews:
 DRIFT_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftGroup:
+class DriftGroup(Value):
     """A resource that drifts, first on the node with most corrections."""
 
     resource: str

@@ -14,10 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.web.dashboard.actions import NEEDS, SENT, Action, RolloutAction
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
@@ -59,16 +59,14 @@ _COMMANDS = frozenset(RolloutAction)
 _OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAuditRecord:
+class NodeAuditRecord(Value):
     """A request that a node decided."""
 
     node: str
     record: AuditRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class Intent(Value):
     """What a caller did.
 
     Attributes:

@@ -13,6 +13,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
@@ -40,8 +41,7 @@ MOST_OPEN = 10
 _STYLES = {"+": ADDED, "-": REMOVED, "@": "place"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRow:
+class ChangeRow(Value):
     """A difference: `removed`, `added` or `changed`, of a kind such as `files`."""
 
     of: str
@@ -50,8 +50,7 @@ class ChangeRow:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
+class FileDiff(Value):
     """The unified diff of a file, cut to the limits, or a note why it is not shown.
 
     Each line has a class of the style sheet.
@@ -108,8 +107,7 @@ CHANGES = ("of", "name", "change", "how")
 changes_table = TableForm("changes", CHANGES, "name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceQuery:
+class DifferenceQuery(Value):
     """The two releases in a URL."""
 
     before: ReleasePath | None = None
@@ -248,8 +246,7 @@ class DifferenceViews:
 MOST_ROWS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeValue:
+class NodeValue(Value):
     """A value of two nodes: `now`, of `classes` or of `facts`."""
 
     of: str

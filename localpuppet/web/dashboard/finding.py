@@ -34,6 +34,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, Unavail
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection, sqlite3
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import FACTS
 from localpuppet.web.access.http_limits import MAX_SEARCH_TEXT
@@ -225,8 +226,7 @@ _EARLY = ("0", "1")
 Names = Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _Kind(Value):
     """How the matches of a kind are shown.
 
     `value` in the URL of a match is its name in the query language. If a kind is unique, a text
@@ -261,8 +261,7 @@ _SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Value):
     """A match; if it is exact, the text means no other of its kind."""
 
     name: str
@@ -271,8 +270,7 @@ class Hit:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HitGroup:
+class HitGroup(Value):
     """The first matches of a kind, at most `MOST_OF_KIND`, and the list of all."""
 
     kind: str
@@ -282,8 +280,7 @@ class HitGroup:
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Value):
     """The matches of a text, or similar names."""
 
     groups: tuple[HitGroup, ...]

@@ -13,13 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
@@ -36,8 +37,7 @@ Believe = Callable[[str, bytes], Mapping[str, Json]]
 Waiting = dict[tuple[str, str], Callable[[NodeTable], None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetLimits:
+class FleetLimits(Value):
     """Limits of a fleet: a client with write access to presence must not fill the memory.
 
     Attributes:

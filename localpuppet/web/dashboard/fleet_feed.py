@@ -14,6 +14,7 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_ROLES, MAX_PRESENCE_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.store_calls import Backoff, cancel_all, close, ours
@@ -32,8 +33,7 @@ BUS = "bus"
 FollowHistory = Callable[[HistoryBoard, Callable[[], Awaitable[KeyValue]]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetFeed:
+class FleetFeed(Value):
     """The sources of a fleet.
 
     `follow` keeps the view up to date until an event is set; it takes what provides the bus.
@@ -48,8 +48,7 @@ class FleetFeed:
     follow_history: FollowHistory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedIntervals:
+class FeedIntervals(Value):
     """Seconds between two looks or writes.
 
     Attributes:

@@ -18,6 +18,7 @@ from localpuppet.base.formats.text import folded, one_line, shortened
 from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_TEXT
 from localpuppet.fleet.edges.links import Links, links_of
 from localpuppet.fleet.inventory.entry import InventoryEntry, at_path, text_of
@@ -117,8 +118,7 @@ class _SlowAnswer(Generic[T]):
         return answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteInventory:
+class SiteInventory(Value):
     """A site file, as an alternative to the inventory."""
 
     name: str
@@ -373,8 +373,7 @@ MAX_KEY = 120
 MAX_DEPTH = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Value):
     """A fact: its value, or its parts."""
 
     key: str
@@ -383,8 +382,7 @@ class Branch:
     parts: tuple["Branch", ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class Tree(Value):
     """Facts: the first level, and legacy ones apart."""
 
     branches: tuple[Branch, ...]
@@ -445,8 +443,7 @@ def _branches(
 MOST_LINES = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOrigin:
+class LogOrigin(Value):
     """Where a line of a log comes from: its time as `show_epoch` writes it, and the file."""
 
     time: str = ""
@@ -469,8 +466,7 @@ class LogOrigin:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLogTail:
+class RunLogTail(Value):
     """The end of a run's log: at most `MOST_LINES`, repeated ones once with their number.
 
     `origins` says where lines come from, by their text.

@@ -6,7 +6,7 @@ A URL is either understood completely or rejected.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -187,8 +187,7 @@ def read_parameters(
     return given, int(page)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPage(Generic[T]):
+class ListPage(Value, Generic[T]):
     """The rows of a page, at most `PAGE`; all of them for a file."""
 
     rows: Sequence[T]

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import day_of
 from localpuppet.fleet.inventory.presence import NODE_COLUMNS, NodeRow
 from localpuppet.web.dashboard import activity, audit_table, nodes, run_queries
@@ -40,8 +41,7 @@ _PARTS = re.compile(r"(?<=[;\t\r\n])")
 _HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Value):
     """A list.
 
     Attributes:

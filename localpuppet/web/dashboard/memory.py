@@ -26,6 +26,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Log
 from localpuppet.base.machine.sqlite import Connection, Database, EarlierFormatError, Format
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import (
     DAY,
     AuditRecord,
@@ -73,8 +74,7 @@ _CONVERSIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLimits:
+class MemoryLimits(Value):
     """Limits of the memory; `size` is the bytes in use in the file."""
 
     size: int = 2 * 2**30

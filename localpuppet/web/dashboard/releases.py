@@ -17,6 +17,7 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import TAGS, is_older, tag_order
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.comparison import NameDifference, differences, manifest, texts
@@ -38,8 +39,7 @@ from localpuppet.web.dashboard.nodes import Tally
 from localpuppet.web.dashboard.rollouts import RolloutRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRow:
+class ReleaseRow(Value):
     """A release.
 
     Attributes:
@@ -72,8 +72,7 @@ class ReleaseRow:
         return sum(count for kind, count in self.kinds if kind.bad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceInUse:
+class SourceInUse(Value):
     """The tags of a source that nodes ran last.
 
     `behind` has the nodes of each release but the newest, with the end of its last run, newest tag
@@ -150,8 +149,7 @@ def predecessors(tagged: Mapping[ReleasePath, int]) -> Mapping[str, ReleasePath]
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseChoice:
+class ReleaseChoice(Value):
     """A release to roll out: its tag if this machine has it, and how many nodes ran it last.
 
     `rollout` is its newest one, if that did not succeed.

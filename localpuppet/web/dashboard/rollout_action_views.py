@@ -16,6 +16,7 @@ from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.machine.ports import LineKind
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import UNRESPONSIVE, NodeRow
 from localpuppet.rollout import commands
 from localpuppet.rollout.commands import RolloutCommand
@@ -44,8 +45,7 @@ MOST_STEPS = 3
 DOUBTFUL = "?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseStep:
+class ReleaseStep(Value):
     """How a release differs from the one that some nodes ran last, or why it is not compared."""
 
     before: str

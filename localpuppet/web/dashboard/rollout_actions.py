@@ -1,7 +1,6 @@
 """The actions that people can request from the dashboard for rollouts, and their effects."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from shlex import join
@@ -11,6 +10,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
 from localpuppet.rollout.rollout_options import (
     NONE,
@@ -171,8 +171,7 @@ OPTIONS = (
 UNREADY = (UNRESPONSIVE, NOT_TRUSTED, ON_HOLD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutStart:
+class RolloutStart(Value):
     """A rollout to start.
 
     Attributes:

@@ -21,6 +21,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.history.history_records import AuditDecision, AuditRecord
 from localpuppet.fleet.triggers.cause import succeeded
@@ -55,8 +56,7 @@ WEEK = 7 * 86400.0  # for which a rollout that ended halfway is on the overview
 _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutRow:
+class RolloutRow(Value):
     """A rollout in a list.
 
     Attributes:
@@ -154,8 +154,7 @@ class RolloutRow:
         return sum(count for _, count in self.counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedRun:
+class ReportedRun(Value):
     """A node's run in a rollout, as the node reports it; the detail may be a hold."""
 
     node: str
@@ -278,8 +277,7 @@ MOST = 500
 _Stamp = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownRollout:
+class KnownRollout(Value):
     """The known facts of a rollout: a report, or what nodes report if no other source exists."""
 
     row: RolloutRow

@@ -5,12 +5,13 @@ Every function takes a connection in a transaction.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import RUNS, ListPage, ListQuery
@@ -62,8 +63,7 @@ _ORDERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDrift:
+class NodeDrift(Value):
     """A resource that runs of a node corrected.
 
     The last of them was requested at `last`, and is filed under a day and a moment.

@@ -6,9 +6,9 @@ views, those of `NodeRow`. A run without a summary, which only the presence of a
 has fewer.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 
@@ -17,8 +17,7 @@ KEPT = 90 * 86400.0
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Value):
     """A run, with the columns of the table of runs.
 
     Attributes:

@@ -1,11 +1,11 @@
 """The data and services that the wiring gives to the dashboard's views."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.ports import Clock, Log
+from localpuppet.base.value import Value
 from localpuppet.rollout.commands import RolloutCommand
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRule, Visitor
@@ -55,8 +55,7 @@ class Actor(Protocol):
         """Start a process that continues a rollout; return the result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewContext:
+class ViewContext(Value):
     """The data and services of the views.
 
     Attributes:

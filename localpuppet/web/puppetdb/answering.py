@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnLimits:
+class TurnLimits(Value):
     """Limits of queries."""
 
     running: int = 4

@@ -7,7 +7,6 @@ import json
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -73,8 +72,7 @@ TOGETHER = 64 * 1024
 AT_ONCE = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLimits:
+class AnswerLimits(Value):
     """Limits of an answer.
 
     Attributes:

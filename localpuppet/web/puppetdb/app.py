@@ -6,7 +6,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from starlette.applications import Starlette
@@ -22,6 +22,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import api_requests, metrics
@@ -65,8 +66,7 @@ _READ_ONLY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiContext:
+class ApiContext(Value):
     """The data for the responses.
 
     Attributes:

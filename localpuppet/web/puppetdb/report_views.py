@@ -26,6 +26,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query import tree
@@ -245,8 +246,7 @@ _TIMES = {
 _NATURAL = ("r.day", "r.node", "r.moment")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundReport:
+class FoundReport(Value):
     """A report, which may be one that the node should have sent; an online node can be asked."""
 
     run: RunRow
