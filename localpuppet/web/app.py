@@ -21,12 +21,16 @@ from localpuppet.base.machine.own_program import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings import FILE
-from localpuppet.web.access.loopback import ENTER, LoopbackDoor, Sessions, host_name, kept_host_name
 from localpuppet.web.access.rules import (
+    ENTER,
     METHODS,
     QUERY_METHODS,
     LocalUserRule,
+    LoopbackDoor,
     PeopleDoor,
+    Sessions,
+    host_name,
+    kept_host_name,
     socket_owner,
 )
 from localpuppet.web.web_settings import WebSettings, web_settings
@@ -45,8 +49,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.leases.lease import Leases
     from localpuppet.node.app import NodeApp
     from localpuppet.web.access.rules import AccessRule, Ends, Visitor
-    from localpuppet.web.access.serving import ListenAddress
-    from localpuppet.web.access.tls import Tls
+    from localpuppet.web.access.serving import ListenAddress, Tls
     from localpuppet.web.dashboard.fleet_feed import FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
@@ -740,7 +743,7 @@ class WebApp:
         """Return TLS with the dashboard's certificate, and the CA of clients if they need one."""
         from localpuppet.base.machine.anchors import server_tls_context
         from localpuppet.base.machine.files import ReloadedFiles
-        from localpuppet.web.access.tls import ConnectionTable, Tls
+        from localpuppet.web.access.serving import ConnectionTable, Tls
 
         certificate, key = self._server_certificate()
         files = [file for file in (ca, certificate, key) if file is not None]

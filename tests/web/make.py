@@ -43,7 +43,7 @@ from localpuppet.rollout.events import RolloutBegan
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.svg import draw_svg
-from localpuppet.web.access.loopback import LoopbackDoor, Sessions
+from localpuppet.web.access.rules import LoopbackDoor, Sessions
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.app import DashboardAccess
 from localpuppet.web.dashboard import nodes

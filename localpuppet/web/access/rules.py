@@ -2,9 +2,12 @@
 
 - The Host must be one of the dashboard's, because any DNS name can resolve here (DNS rebinding).
 - Requests that other sites embed or send are rejected; their links work.
+- On loopback, a browser needs the cookie that the link gave. Without it, a client gets only the
+  style sheet, the script and the entrance. An action requires a POST to an address of `ACT` with
+  the dashboard's Origin.
 
-The kernel is asked for exactly that socket (`sock_diag(7)`), so the cost does not depend on how
-many sockets exist.
+The kernel is asked for the user of a connection by its socket (`sock_diag(7)`), so the cost does
+not depend on how many sockets exist.
 
 - A socket that its program has closed already has the number of root and no inode. It has no owner.
 - A socket in another network namespace has no owner either.
@@ -14,19 +17,29 @@ many sockets exist.
   Its answer then names other ports, and counts as none.
 """
 
+import hashlib
 import ipaddress
+import re
+import secrets
 import socket
 import struct
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.value import Value
+from localpuppet.fleet.trust.key_files import read_private
+from localpuppet.web.access.http_limits import MAX_COOKIES, MAX_SESSIONS, MAX_TOKENS
 
 METHODS = ("GET", "HEAD")
 # Methods of an interface whose queries may be in the body of a request.
@@ -90,20 +103,6 @@ class Visitor(Value):
         )
 
 
-class AccessRule(Protocol):
-    """Decides about requests."""
-
-    @property
-    def url(self) -> str:
-        """Return the address of the dashboard."""
-
-    def knows(self, visitor: Visitor) -> bool:
-        """Return whether a visitor has access; called repeatedly during streams."""
-
-    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`."""
-
-
 NO_METHOD = AccessRefusal(code=405, what="The dashboard is read-only here.", hint="Use GET.")
 # A proxy before us may take the other length for the end of the request (RFC 9112, section 6.1).
 TWO_LENGTHS = AccessRefusal(
@@ -160,41 +159,64 @@ class RateLimit:
         return True
 
 
-class RequestGate:
-    """The first checks of every request: its rate, its Host and its Origin."""
+class AccessRule:
+    """Decides about requests: their rate, Host, Origin and method; subclasses, about visitors.
+
+    Attributes:
+        url: The address of the dashboard or the API.
+    """
 
     def __init__(
         self,
-        hosts: Collection[str],
-        scheme: str,
+        names: Collection[str],
+        port: int,
         monotonic: Callable[[], float],
+        *,
+        scheme: str = "http",
         methods: Collection[str] = METHODS,
     ) -> None:
-        self._hosts = hosts
-        self._scheme = scheme
+        shown = [f"[{name}]" if ":" in name else name for name in names]
+        hosts = [f"{name}:{port}" for name in shown]
+        self._hosts = [*shown, *hosts] if (scheme, port) == ("https", HTTPS) else hosts
+        self._origins = [f"{scheme}://{host}" for host in self._hosts]
+        self.url = f"{self._origins[0]}/"
+        self._methods = methods
         limits = (QUERY_RATE, QUERY_BURST) if "POST" in methods else (RATE, BURST)
         self._known = RateLimit(*limits, monotonic)
         self._strangers = RateLimit(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
-    def refusal(self, headers: Mapping[str, str], *, known: bool) -> AccessRefusal | None:
-        """Return why a request is rejected whatever its URL, or `None`."""
-        if not (self._known if known else self._strangers).take():
+    def knows(self, visitor: Visitor) -> bool:
+        """Return whether a visitor has access; called repeatedly during streams."""
+        return self._why_not(visitor) is None
+
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+        """Return why a request is rejected, or `None`."""
+        why = self._why_not(visitor)
+        if not (self._strangers if why else self._known).take():
             return TOO_MANY
-        return _stray(headers, hosts=self._hosts, scheme=self._scheme)
+        refused = self._stray(visitor.headers) or self._refused_method(method, path, visitor)
+        return refused or (None if self._is_open(path) else why)
 
+    def _stray(self, headers: Mapping[str, str]) -> AccessRefusal | None:
+        """Return why a request was meant for another host or comes from another site."""
+        if headers.get("host", "").lower() not in self._hosts:
+            return NO_HOST
+        if headers.get("origin") not in (None, *self._origins):
+            return NO_ORIGIN
+        # A link on another site may lead here; what it embeds does not.
+        cross = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+        return NO_ORIGIN if cross and headers.get("sec-fetch-mode") != "navigate" else None
 
-def _stray(
-    headers: Mapping[str, str], *, hosts: Collection[str], scheme: str
-) -> AccessRefusal | None:
-    """Return why a request was meant for another host or comes from another site, by its scheme."""
-    if headers.get("host", "").lower() not in hosts:
-        return NO_HOST
-    origin = headers.get("origin")
-    if origin is not None and origin not in [f"{scheme}://{host}" for host in hosts]:
-        return NO_ORIGIN
-    # A link on another site may lead here; what it embeds does not.
-    cross = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
-    return NO_ORIGIN if cross and headers.get("sec-fetch-mode") != "navigate" else None
+    def _refused_method(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+        return None if method in self._methods else NO_METHOD
+
+    def _is_open(self, path: str) -> bool:
+        """Return whether visitors without access get a path, too."""
+        return False
+
+    def _why_not(self, visitor: Visitor) -> AccessRefusal | None:
+        """Return why a visitor has no access, or `None`."""
+        raise NotImplementedError
 
 
 _UNKNOWN = AccessRefusal(
@@ -204,7 +226,7 @@ _UNKNOWN = AccessRefusal(
 )
 
 
-class LocalUserRule:
+class LocalUserRule(AccessRule):
     """Decides about requests of users of this machine.
 
     `users` returns the current list as numbers; `owner` the user of a connection, from both ends.
@@ -220,41 +242,20 @@ class LocalUserRule:
         monotonic: Callable[[], float],
     ) -> None:
         names = dict.fromkeys((address, "127.0.0.1", "::1", "localhost"))
-        shown = [f"[{name}]" if ":" in name else name for name in names]
-        self.hosts = tuple(f"{name}:{port}" for name in shown)
+        super().__init__(names, port, monotonic, methods=QUERY_METHODS)
         self._users = users
         self._owner = owner
-        self._gate = RequestGate(self.hosts, "http", monotonic, QUERY_METHODS)
-
-    @property
-    def url(self) -> str:
-        """Return the address of the API."""
-        return f"http://{self.hosts[0]}/"
 
     def admits(self, ends: Ends) -> bool:
         """Return whether the client of a connection has access."""
         return self.knows(Visitor(headers={}, ends=ends))
 
-    def knows(self, visitor: Visitor) -> bool:
-        """Return whether a visitor has access."""
-        return self._why_not(visitor) is None
-
     def client(self, visitor: Visitor) -> str:
         """Return the number of a visitor's user as a text; empty if it is unknown."""
         return str(self._user(visitor) or "")
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`; see `AccessRule`."""
-        why = self._why_not(visitor)
-        refused = self._gate.refusal(visitor.headers, known=why is None)
-        if refused is None and method not in QUERY_METHODS:
-            return NO_METHOD
-        return refused or why
-
     def _user(self, visitor: Visitor) -> int | None:
-        if visitor.ends is None:
-            return None
-        return self._owner(*visitor.ends)
+        return None if visitor.ends is None else self._owner(*visitor.ends)
 
     def _why_not(self, visitor: Visitor) -> AccessRefusal | None:
         user = self._user(visitor)
@@ -268,7 +269,7 @@ class LocalUserRule:
         return unlisted("web.puppetdb.users", f"the user {user}")
 
 
-class PeopleDoor:
+class PeopleDoor(AccessRule):
     """Decides about requests of people with certificates.
 
     `holder` returns the name in a certificate that TLS has accepted, or raises if it is no longer
@@ -286,42 +287,21 @@ class PeopleDoor:
         setting: str = "web.people",
         methods: Collection[str] = METHODS,
     ) -> None:
-        shown = [f"[{name}]" if ":" in name else name for name in names]
-        self.hosts = tuple(f"{name}:{port}" for name in shown)
-        if port == HTTPS:
-            self.hosts = (*shown, *self.hosts)
+        super().__init__(names, port, monotonic, scheme="https", methods=methods)
         self._people = people
         self._setting = setting
-        self._methods = methods
         self._holder = holder
-        self._threshold = RequestGate(self.hosts, "https", monotonic, methods)
-
-    @property
-    def url(self) -> str:
-        """Return the address of the dashboard."""
-        return f"https://{self.hosts[0]}/"
 
     def client(self, visitor: Visitor) -> str:
         """Return the name of a visitor that has access."""
         return self._holder(visitor.certificate)
 
-    def knows(self, visitor: Visitor) -> bool:
-        """Return whether a visitor has access."""
-        return self._why_not(visitor.certificate) is None
+    def _is_open(self, path: str) -> bool:
+        return path.startswith(STATIC)
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
-        """Return why a request is rejected, or `None`."""
-        why = self._why_not(visitor.certificate)
-        refused = self._threshold.refusal(visitor.headers, known=why is None)
-        if refused is not None:
-            return refused
-        if method not in self._methods:
-            return NO_METHOD
-        return None if path.startswith(STATIC) else why
-
-    def _why_not(self, certificate: bytes) -> AccessRefusal | None:
+    def _why_not(self, visitor: Visitor) -> AccessRefusal | None:
         try:
-            name = self._holder(certificate)
+            name = self._holder(visitor.certificate)
             if name in self._people():
                 return None
         except InvalidInputError:
@@ -331,12 +311,148 @@ class PeopleDoor:
         return unlisted(self._setting, name)
 
 
+LINK_LIFE = 600.0
+SESSION_LIFE = 12 * 3600.0
+TOKEN_LIFE = 600.0
+BYTES = 32
+# Of the name of a host: a label of 32 letters and digits.
+NAME_BYTES = 16
+_NAME = re.compile(rf"[0-9a-f]{{{2 * NAME_BYTES}}}")
+
+
+def host_name() -> str:
+    """Return an unguessable host name."""
+    return secrets.token_hex(NAME_BYTES)
+
+
+def kept_host_name(file: Path) -> str:
+    """Return the host name in a user's file, so that bookmarks work after a restart.
+
+    If the file does not exist, has no name, or other users could read it, it gets a new name.
+    """
+    with suppress(InvalidInputError):
+        name = read_private(file).decode("ascii", "replace").strip()
+        if _NAME.fullmatch(name):
+            return name
+    name = host_name()
+    make_private(file.parent)
+    write_durably(file, f"{name}\n".encode())
+    return name
+
+
+class Secrets:
+    """The last secrets that were given out, each for one subject and for some seconds.
+
+    Only their digests are kept, so the time of a look-up says nothing of a secret.
+    """
+
+    def __init__(self, most: int, life: float, monotonic: Callable[[], float]) -> None:
+        self._life = life
+        self._monotonic = monotonic
+        self._ends: BoundedDict[bytes, float] = BoundedDict(most)
+
+    def give(self, subject: str = "") -> str:
+        """Return a new secret."""
+        secret = secrets.token_urlsafe(BYTES)
+        self._ends[_digest(secret, subject)] = self._monotonic() + self._life
+        return secret
+
+    def knows(self, secret: str, subject: str = "") -> bool:
+        """Return whether a secret is valid."""
+        return self._ends.get(_digest(secret, subject), 0.0) > self._monotonic()
+
+    def take(self, secret: str, subject: str = "") -> bool:
+        """Return whether a secret is valid, and invalidate it."""
+        return self._ends.pop(_digest(secret, subject), 0.0) > self._monotonic()
+
+
+def _digest(secret: str, subject: str) -> bytes:
+    return hashlib.sha256(f"{secret} {subject}".encode("utf-8", "backslashreplace")).digest()
+
+
+class Sessions:
+    """The links and cookies of one server process."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._links = Secrets(1, LINK_LIFE, monotonic)
+        self._cookies = Secrets(MAX_SESSIONS, SESSION_LIFE, monotonic)
+        self.knows = self._cookies.knows
+
+    def link(self) -> str:
+        """Return the secret of a new link; the previous one becomes invalid."""
+        return self._links.give()
+
+    def enter(self, secret: str) -> str | None:
+        """Return a cookie for the secret of the link, once; `None` if it is invalid."""
+        return self._cookies.give() if self._links.take(secret) else None
+
+
+ACT = re.compile(r"/(?:nodes|rollouts|rollouts/[^/]+)/do/[a-z]+")
+ENTER = "/enter"
+# Things that are done: fewer than the log has lines of a kind.
+DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
+_SESSION = AccessRefusal(
+    code=403,
+    what="You have no session here.",
+    hint="Open the link that 'localpuppet web' printed. It works once, for ten minutes. For a new"
+    " link, start the command again.",
+)
+
+
+class LoopbackDoor(AccessRule):
+    """Decides about requests on loopback, also by a secret name below `localhost`."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        sessions: Sessions,
+        monotonic: Callable[[], float],
+        *,
+        acts: bool = False,
+        name: str = "",
+    ) -> None:
+        secret = [f"{name}.localhost"] if name else []
+        super().__init__([*secret, address, "localhost"], port, monotonic)
+        # Cookies of all ports of a host are in one jar: hence the name, which others do not know.
+        self.cookie = f"localpuppet_{port}"
+        self.sessions = sessions
+        self.tokens = Secrets(MAX_TOKENS, TOKEN_LIFE, monotonic)
+        self._acts = acts
+        self._deeds = RateLimit(DEEDS_RATE, DEEDS_BURST, monotonic)
+
+    def session(self, header: str) -> str:
+        """Return the cookie of a session in the cookies of a request; empty without one.
+
+        Cookies are shared between ports: cookies of other services on this host, in any form and
+        under any name, do not hide the dashboard's.
+        """
+        pairs = (part.partition("=") for part in header.split(";"))
+        ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
+        return next(
+            (cookie for cookie in islice(ours, MAX_COOKIES) if self.sessions.knows(cookie)), ""
+        )
+
+    def _why_not(self, visitor: Visitor) -> AccessRefusal | None:
+        return None if self.session(visitor.headers.get("cookie", "")) else _SESSION
+
+    def _refused_method(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+        if not (method == "POST" and self._acts and ACT.fullmatch(path)):
+            return super()._refused_method(method, path, visitor)
+        if "origin" not in visitor.headers:
+            return NO_ORIGIN
+        return TOO_MANY if self.knows(visitor) and not self._deeds.take() else None
+
+    def _is_open(self, path: str) -> bool:
+        return path == ENTER or path.startswith(STATIC)
+
+
 @dataclass(frozen=True, slots=True)
 class AccessMiddleware:
-    """Rejects requests that the access rule refuses, and adds headers to each response."""
+    """Rejects requests that an access rule refuses, and adds headers to each response."""
 
     shown: ASGIApp
-    door: AccessRule
+    refusal: Callable[[str, str, Visitor], AccessRefusal | None]
     refused: Callable[[AccessRefusal], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -357,7 +473,7 @@ class AccessMiddleware:
             answer.headers["connection"] = "close"
             await answer(scope, receive, sending)
             return
-        refusal = self.door.refusal(scope["method"], scope["path"], visitor)
+        refusal = self.refusal(scope["method"], scope["path"], visitor)
         if refusal is None:
             await self.shown(scope, receive, sending)
             return
@@ -395,8 +511,7 @@ Address = tuple[str, int]
 def socket_owner(client: Address, server: Address) -> int | None:
     """Return the number of the user whose socket is the client of a connection.
 
-    Returns:
-        `None` if the kernel does not know such a socket, or does not answer.
+    It is `None` if the kernel does not know such a socket, or does not answer.
     """
     ends = [ipaddress.ip_address(host.partition("%")[0]) for host, _ in (client, server)]
     family = socket.AF_INET6 if ends[0].version == 6 else socket.AF_INET

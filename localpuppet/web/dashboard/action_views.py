@@ -23,7 +23,7 @@ from localpuppet.base.machine.ports import LineKind
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES
-from localpuppet.web.access.loopback import LoopbackDoor
+from localpuppet.web.access.rules import LoopbackDoor
 from localpuppet.web.dashboard import actions
 from localpuppet.web.dashboard.list_query import NODES, ListQuery
 from localpuppet.web.dashboard.nodes import of_names

@@ -23,8 +23,13 @@ from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.presence import UNRESPONSIVE, NodeRow
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
-from localpuppet.web.access.loopback import ENTER, LoopbackDoor
-from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, Visitor
+from localpuppet.web.access.rules import (
+    ENTER,
+    AccessMiddleware,
+    AccessRefusal,
+    LoopbackDoor,
+    Visitor,
+)
 from localpuppet.web.dashboard import list_query, run_queries
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
@@ -422,4 +427,4 @@ def application(parts: ViewContext) -> ASGIApp:
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},
     )
-    return AccessMiddleware(shown, parts.door, pages.refusal)
+    return AccessMiddleware(shown, parts.door.refusal, pages.refusal)

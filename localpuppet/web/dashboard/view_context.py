@@ -7,8 +7,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.base.value import Value
 from localpuppet.rollout.commands import RolloutCommand
-from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.access.rules import AccessRule, Visitor
+from localpuppet.web.access.rules import AccessRule, LoopbackDoor, Visitor
 from localpuppet.web.dashboard.actions import ActionOutcome, NodeAction
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports

@@ -39,25 +39,6 @@ _ANSWERS = {
 }
 
 
-class DeliveryGate:
-    """The access rule of deliveries: one rate for all, and one form of address."""
-
-    url = ""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._rate = rules.RateLimit(RATE, BURST, monotonic)
-
-    def knows(self, visitor: rules.Visitor) -> bool:
-        """Return `False`: only a signature counts."""
-        return False
-
-    def refusal(self, method: str, path: str, visitor: rules.Visitor) -> rules.AccessRefusal | None:
-        """Return why a request is rejected, or `None`; see `AccessRule`."""
-        if not self._rate.take():
-            return rules.TOO_MANY
-        return None if method == "POST" and _PATH.fullmatch(path) else _NOT_HERE
-
-
 @dataclass(slots=True, eq=False)
 class HookReceiver:
     """Verifies deliveries, and passes the names of hooks on whose source should be looked at."""
@@ -73,10 +54,16 @@ class HookReceiver:
     )
 
     def application(self) -> ASGIApp:
-        """Return the application."""
+        """Return the application; one rate limits all deliveries."""
         routes = [Route("/hooks/{name}", self.receive, methods=["POST"])]
-        gate = DeliveryGate(self.clock.monotonic)
-        return rules.AccessMiddleware(Starlette(routes=routes), gate, _rejected)
+        rate = rules.RateLimit(RATE, BURST, self.clock.monotonic)
+
+        def refusal(method: str, path: str, _: rules.Visitor) -> rules.AccessRefusal | None:
+            if not rate.take():
+                return rules.TOO_MANY
+            return None if method == "POST" and _PATH.fullmatch(path) else _NOT_HERE
+
+        return rules.AccessMiddleware(Starlette(routes=routes), refusal, _rejected)
 
     def forget(self, name: str) -> None:
         """Take deliveries of a hook again that were taken before: what they led to has failed."""

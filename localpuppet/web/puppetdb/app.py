@@ -103,7 +103,7 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
         exception_handlers={LocalpuppetError: _failed, HTTPException: _missing},
     )
     shown.router.redirect_slashes = False  # as in PuppetDB
-    return AccessMiddleware(shown, rule, _rejected)
+    return AccessMiddleware(shown, rule.refusal, _rejected)
 
 
 def _constant(path: str, value: object) -> Route:

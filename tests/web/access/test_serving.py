@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.web.access.serving import LOCALHOST, ConnectionLimits, ListenAddress, bound
-from localpuppet.web.access.tls import ConnectionTable
+from localpuppet.web.access.serving import (
+    LOCALHOST,
+    ConnectionLimits,
+    ConnectionTable,
+    ListenAddress,
+    bound,
+)
 from localpuppet.web.dashboard import action_views
 from tests.rigs.waiting import PATIENCE
 from tests.web.make import NAME, PlayedActor, Served, Site, status

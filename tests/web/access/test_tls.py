@@ -18,7 +18,7 @@ from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.web.access.rules import STRANGERS_BURST, PeopleDoor, Visitor
-from localpuppet.web.access.tls import NO_CERTIFICATE, ConnectionTable, Tls
+from localpuppet.web.access.serving import NO_CERTIFICATE, ConnectionTable, Tls
 from localpuppet.web.app import DashboardAccess
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.doubles.ports import FakeClock

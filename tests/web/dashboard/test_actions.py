@@ -26,7 +26,7 @@ from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions, UnapprovedChange
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES, MAX_TOKENS
-from localpuppet.web.access.loopback import TOKEN_LIFE, Tokens
+from localpuppet.web.access.rules import TOKEN_LIFE, Secrets
 from localpuppet.web.dashboard.actions import (
     Action,
     ActionOutcome,
@@ -244,7 +244,7 @@ def test_a_token_is_valid_for_one_use(site: Site, visitor: TestClient, actor: Pl
 
 
 def test_a_token_of_another_session_is_not_good(site: Site, visitor: TestClient) -> None:
-    tokens = Tokens(FakeClock().monotonic)
+    tokens = Secrets(MAX_TOKENS, TOKEN_LIFE, FakeClock().monotonic)
     given = tokens.give("alice /x")
     assert not tokens.take(given, "bob /x")
     assert tokens.take(given, "alice /x")

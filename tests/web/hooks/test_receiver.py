@@ -17,8 +17,7 @@ from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sig
 from localpuppet.base.machine.anchors import server_tls_context
 from localpuppet.base.machine.process_table import SystemClock
 from localpuppet.web.access.http_limits import MAX_DELIVERY
-from localpuppet.web.access.serving import ListenAddress, bound, serve
-from localpuppet.web.access.tls import ConnectionTable, Tls
+from localpuppet.web.access.serving import ConnectionTable, ListenAddress, Tls, bound, serve
 from localpuppet.web.hooks import receiver as receiver_module
 from localpuppet.web.hooks.hook_settings import HookSettings, HookType
 from localpuppet.web.hooks.receiver import HookReceiver

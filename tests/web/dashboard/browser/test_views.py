@@ -22,7 +22,7 @@ from localpuppet.rollout.events import Event, NodeResult, NodeRun, StagingEnded
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.rollout_view import page
-from localpuppet.web.access.loopback import kept_host_name
+from localpuppet.web.access.rules import kept_host_name
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
 from tests.rigs.waiting import PATIENCE

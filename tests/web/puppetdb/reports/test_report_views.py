@@ -78,7 +78,7 @@ def placed(many: Sequence[RunRow]) -> list[RunRow]:
 
 
 def fields(one: RunRow) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in RunRow.__slots__}
+    return {name: getattr(one, name) for name in RunRow.__value_fields__}
 
 
 profile_conditions = st.recursive(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web.access import loopback
+from localpuppet.web.access import rules
 from localpuppet.web.access.http_limits import MAX_SESSIONS
 from localpuppet.web.access.rules import NOBODY, STRANGERS_BURST, RateLimit, Visitor, socket_owner
 from tests.doubles.ports import FakeClock
@@ -21,8 +21,8 @@ OURS = "http://127.0.0.1:8141"
 class Made:
     def __init__(self, address: str = "127.0.0.1", *, acts: bool = False) -> None:
         self.clock = FakeClock()
-        sessions = loopback.Sessions(self.clock.monotonic)
-        self.doors = loopback.LoopbackDoor(address, 8141, sessions, self.clock.monotonic, acts=acts)
+        sessions = rules.Sessions(self.clock.monotonic)
+        self.doors = rules.LoopbackDoor(address, 8141, sessions, self.clock.monotonic, acts=acts)
         self.cookie = {"cookie": f"{self.doors.cookie}={sessions.enter(sessions.link())}"}
 
     def code(self, method: str = "GET", path: str = "/", **headers: str) -> int:
@@ -92,7 +92,7 @@ def test_without_a_session_only_the_entrance_and_the_style_are_served(cookie: st
     made = Made()
     for path in ("/", "/nodes", "/events", "/enter/x", "/staticx", "/nodes.csv"):
         assert made.code(path=path, cookie=cookie) == 403
-    assert made.code(path=loopback.ENTER, cookie=cookie) == 200
+    assert made.code(path=rules.ENTER, cookie=cookie) == 200
     assert made.code(path="/static/page.css", cookie=cookie) == 200
 
 
@@ -111,7 +111,7 @@ def test_cookies_of_other_ports_do_not_hide_the_session(others: str) -> None:
 
 def test_the_rate_of_actions_is_limited() -> None:
     made = Made(acts=True)
-    codes = [made.code("POST", ACT, origin=OURS) for _ in range(int(loopback.DEEDS_BURST) + 1)]
+    codes = [made.code("POST", ACT, origin=OURS) for _ in range(int(rules.DEEDS_BURST) + 1)]
     assert (codes[-2], codes[-1]) == (200, 429)
     assert made.code() == 200
 
@@ -137,12 +137,12 @@ def test_an_address_of_ipv6_is_written_in_brackets() -> None:
     assert Made("::1").doors.url == "http://[::1]:8141/"
 
 
-def made() -> tuple[loopback.Sessions, FakeClock]:
+def made() -> tuple[rules.Sessions, FakeClock]:
     clock = FakeClock()
-    return loopback.Sessions(clock.monotonic), clock
+    return rules.Sessions(clock.monotonic), clock
 
 
-def entered(sessions: loopback.Sessions) -> str:
+def entered(sessions: rules.Sessions) -> str:
     cookie = sessions.enter(sessions.link())
     assert cookie is not None
     return cookie
@@ -158,7 +158,7 @@ def test_a_link_is_good_once_and_not_late_and_a_guess_does_not_use_it_up() -> No
     assert [sessions.enter(link), sessions.enter("")] == [None, None]
     assert [sessions.knows(one) for one in (cookie, "", link)] == [True, False, False]
     late = sessions.link()
-    clock.advance(loopback.LINK_LIFE)
+    clock.advance(rules.LINK_LIFE)
     assert sessions.enter(late) is None
 
 
@@ -168,18 +168,18 @@ def test_a_session_ends_and_the_oldest_makes_room() -> None:
     others = [entered(sessions) for _ in range(MAX_SESSIONS)]
     assert not sessions.knows(first)
     assert all(map(sessions.knows, others))
-    clock.advance(loopback.SESSION_LIFE)
+    clock.advance(rules.SESSION_LIFE)
     assert not any(map(sessions.knows, others))
 
 
 def test_a_host_name_is_kept_in_a_file_that_only_its_user_can_read(tmp_path: Path) -> None:
     file, other = tmp_path / "web" / "host-name", tmp_path / "other" / "host-name"
-    name = loopback.kept_host_name(file)
-    assert (len(name), loopback.kept_host_name(file)) == (32, name)
+    name = rules.kept_host_name(file)
+    assert (len(name), rules.kept_host_name(file)) == (32, name)
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert loopback.kept_host_name(other) != name
+    assert rules.kept_host_name(other) != name
     file.chmod(0o644)  # others could have read it
-    assert loopback.kept_host_name(file) != name
+    assert rules.kept_host_name(file) != name
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -188,7 +188,7 @@ def test_a_file_with_another_text_gets_a_new_host_name(tmp_path: Path, text: str
     file = tmp_path / "host-name"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     file.chmod(0o600)
-    name = loopback.kept_host_name(file)
+    name = rules.kept_host_name(file)
     assert file.read_text() == f"{name}\n"
 
 
