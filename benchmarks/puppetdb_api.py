@@ -49,7 +49,7 @@ from localpuppet.fleet.history.history_records import RunSummary
 from localpuppet.fleet.inventory.facts import FactSelection, entry_of
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.fleet.make import a_summary, run_id
 from tests.rigs.node import Node
 

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.key_files import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_decision, a_resource, a_summary
 from tests.rigs.node import Node

@@ -37,7 +37,7 @@ from localpuppet.rollout.events import (
 )
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Amount, Delivery, RolloutOptions
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part, a_summary
 from tests.web.dashboard.browser.chromium import ARGUMENTS, PROGRAM, Browser

@@ -164,7 +164,7 @@ class WebApp:
         from localpuppet.fleet.inventory.presence import believe
         from localpuppet.fleet.trust.signing import certificate_end
         from localpuppet.web.dashboard.fleet import Fleet
-        from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
+        from localpuppet.web.dashboard.fleet_feed import FleetFeeder
 
         fleet, log, verifier = self.fleet, self.log, self.fleet.verifier
         heard = Fleet(
@@ -174,7 +174,9 @@ class WebApp:
             now=self.now,
         )
         heard.has_no_bus = not fleet.settings.bus.named
-        feed = FleetFeed(
+        return FleetFeeder(
+            heard,
+            self.memory,
             connect=fleet.connect,
             view=self.view,
             follow=lambda store, leave: fleet.follower(store, log).follow(leave),
@@ -182,7 +184,6 @@ class WebApp:
             log=log,
             follow_history=lambda board, store: fleet.history_follower(board, store, log).run(),
         )
-        return FleetFeeder(heard, self.memory, feed)
 
     @cached_property
     def reports(self) -> "Reports":
@@ -235,7 +236,7 @@ class WebApp:
         from uuid import uuid4
 
         from localpuppet.web.dashboard.inventory_questions import Inventory
-        from localpuppet.web.notify.commit_status import verified_releases
+        from localpuppet.web.notify.channels import verified_releases
         from localpuppet.web.notify.notice_ledger import FILE as LEDGER
         from localpuppet.web.notify.notice_ledger import NoticeLedger
         from localpuppet.web.notify.notifier import Election, FleetSight, Notifier
@@ -287,9 +288,8 @@ class WebApp:
         from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.signing_actor import SigningActor
         from localpuppet.web.hooks.hook_settings import hook_settings
-        from localpuppet.web.hooks.hook_worker import HookActor, HookWorker, rollout_of
+        from localpuppet.web.hooks.hook_worker import HookActor, HookWorker, TagSearch, rollout_of
         from localpuppet.web.hooks.receiver import HookReceiver
-        from localpuppet.web.hooks.tag_search import TagSearch
 
         node, fleet, log = self.node, self.fleet, self.log
         hooks, file = node.section(hook_settings), node.settings.root / FILE
@@ -532,9 +532,8 @@ class WebApp:
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.answers import AnswerBodies
-        from localpuppet.web.puppetdb.app import ApiContext, application
-        from localpuppet.web.puppetdb.metrics import population
-        from localpuppet.web.puppetdb.report_details import part_of_report
+        from localpuppet.web.puppetdb.app import ApiContext, application, population
+        from localpuppet.web.puppetdb.report_rows import part_of_report
         from localpuppet.web.puppetdb.report_views import ReportViews
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.

@@ -59,9 +59,9 @@ from localpuppet.web.dashboard.releases import StagedReleases
 from localpuppet.web.dashboard.reported_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_actions import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.topology import Draw
-from localpuppet.web.dashboard.view_context import Actor, ViewContext
+from localpuppet.web.dashboard.run_table import RunRow
+from localpuppet.web.dashboard.signing_actor import SigningActor
+from localpuppet.web.dashboard.view_context import Draw, ViewContext
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.fleet.make import a_part, an_end
@@ -143,12 +143,11 @@ def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
     raise AssertionError(f"this page does not follow rollouts on {kv}")
 
 
-class PlayedActor:
+class PlayedActor(SigningActor):
     """Does each action, unless a node refuses or does not answer."""
 
-    name, machine = "choria=alice", "desk.example.com"
-
     def __init__(self) -> None:
+        self.name, self.machine = "choria=alice", "desk.example.com"
         self.deeds: list[NodeAction] = []
         self.words: list[str] = []
         self.groups: Groups = ()
@@ -263,7 +262,7 @@ class Site:
     manifests: dict[str, str] = field(default_factory=dict)
     known: SiteInventory | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
-    actor: Actor | None = None
+    actor: SigningActor | None = None
     draw: Draw = draw_svg
     port: int = 80
     name: str = NAME

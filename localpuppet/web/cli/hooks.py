@@ -24,8 +24,7 @@ def hooks_command(node: NodeApp, as_json: bool) -> None:
       localpuppet hooks --json | jq '.hooks[] | select(.failed)'
     """
     from localpuppet.web.hooks.hook_settings import hook_settings
-    from localpuppet.web.hooks.hook_worker import read_records
-    from localpuppet.web.hooks.tag_search import LookRecord
+    from localpuppet.web.hooks.hook_worker import LookRecord, read_records
 
     hooks = node.section(hook_settings)
     records = read_records(node.settings.state)

@@ -47,8 +47,12 @@ def test_command(node: NodeApp, name: str | None, lists: bool, as_json: bool) ->
       localpuppet notify test --list
       localpuppet notify test chat
     """
-    from localpuppet.web.notify.channels import Channel, ChannelError
-    from localpuppet.web.notify.commit_status import StatusSender, verified_releases
+    from localpuppet.web.notify.channels import (
+        Channel,
+        ChannelError,
+        StatusSender,
+        verified_releases,
+    )
     from localpuppet.web.notify.routing import notify_settings
     from localpuppet.web.notify.wording import test_notice
 

@@ -26,9 +26,8 @@ from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import MapNode, Names, brief
 from localpuppet.web.dashboard.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_queries import NodeDrift, drifting
-from localpuppet.web.dashboard.run_row import HOUR
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
-from localpuppet.web.dashboard.view_context import ViewContext
+from localpuppet.web.dashboard.run_table import HOUR
+from localpuppet.web.dashboard.view_context import TemplateRenderer, ViewContext
 
 # The vertical places of the panels: top and bottom in pixels.
 FAILURES, RUNS_PANEL = (34.0, 84.0), (118.0, 208.0)

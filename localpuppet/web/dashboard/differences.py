@@ -25,8 +25,8 @@ from localpuppet.web.dashboard.inventory_questions import leaves_of
 from localpuppet.web.dashboard.list_query import ListPage, read_parameters
 from localpuppet.web.dashboard.listing import TableForm, file_of
 from localpuppet.web.dashboard.releases import ReleaseRow, StagedReleases, staged_row
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.run_table import RunRow
+from localpuppet.web.dashboard.view_context import TemplateRenderer
 
 REMOVED, ADDED, CHANGED = "removed", "added", "changed"
 FILES = "files"

@@ -42,10 +42,8 @@ from localpuppet.web.dashboard import run_queries
 from localpuppet.web.dashboard.inventory_questions import leaves_of
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import of_text, searched
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.run_table import run_of
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
-from localpuppet.web.dashboard.view_context import ViewContext
+from localpuppet.web.dashboard.run_table import RunRow, run_of
+from localpuppet.web.dashboard.view_context import TemplateRenderer, ViewContext
 
 SECONDS = 0.5
 # Steps of SQLite between two looks at the clock; texts of one question, and rows of one kind.

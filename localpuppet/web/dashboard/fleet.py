@@ -30,7 +30,7 @@ from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
-from localpuppet.web.dashboard.run_row import KEPT
+from localpuppet.web.dashboard.run_table import KEPT
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
 # Changes that wait to be written, by kind and node: a later one of a kind replaces an earlier one.

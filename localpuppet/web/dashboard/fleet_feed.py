@@ -28,24 +28,7 @@ from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 TOGETHER = 50
 # The part whose problems are outages of the bus.
 BUS = "bus"
-
-
-FollowHistory = Callable[[HistoryBoard, Callable[[], Awaitable[KeyValue]]], Awaitable[None]]
-
-
-class FleetFeed(Value):
-    """The sources of a fleet.
-
-    `follow` keeps the view up to date until an event is set; it takes what provides the bus.
-    `follow_history` passes the history of all nodes to a board, without end.
-    """
-
-    connect: Callable[[], Awaitable[KeyValue]]
-    view: View
-    follow: Callable[[Callable[[], Awaitable[KeyValue]], asyncio.Event], Awaitable[None]]
-    agent_is_there: Callable[[], bool]
-    log: Log
-    follow_history: FollowHistory
+Store = Callable[[], Awaitable[KeyValue]]
 
 
 class FeedIntervals(Value):
@@ -68,12 +51,21 @@ class FeedIntervals(Value):
 
 @dataclass(slots=True, eq=False)
 class FleetFeeder:
-    """Feeds a fleet, and writes changes to the memory."""
+    """Feeds a fleet, and writes changes to the memory.
+
+    `follow` keeps the view up to date until an event is set; it takes what provides the bus.
+    `follow_history` passes the history of all nodes to a board, without end.
+    """
 
     fleet: Fleet
     memory: DashboardStore
-    feed: FleetFeed
     _: KW_ONLY
+    connect: Store
+    view: View
+    follow: Callable[[Store, asyncio.Event], Awaitable[None]]
+    agent_is_there: Callable[[], bool]
+    log: Log
+    follow_history: Callable[[HistoryBoard, Store], Awaitable[None]]
     intervals: FeedIntervals = FeedIntervals()
     _kv: KeyValue | None = field(default=None, init=False)
     _connected: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -113,7 +105,7 @@ class FleetFeeder:
         backoff = Backoff()
         while True:
             try:
-                self._kv = await ours(self.feed.connect())
+                self._kv = await ours(self.connect())
                 self._connected.set()
                 backoff.reset()
                 # A separate task: a group that failed leaves its task marked as cancelled.
@@ -126,18 +118,18 @@ class FleetFeeder:
             finally:
                 kv, self._kv = self._kv, None
                 self._connected.clear()
-                await close(kv, self.feed.log)
+                await close(kv, self.log)
             await asyncio.sleep(backoff.pause())
 
     async def _follow(self) -> None:
         """Keep the view up to date while no agent does."""
         await self._nodes_first()
         while True:
-            if not self.feed.agent_is_there():
+            if not self.agent_is_there():
                 leave = asyncio.Event()
-                following = asyncio.ensure_future(self.feed.follow(self.connected_store, leave))
+                following = asyncio.ensure_future(self.follow(self.connected_store, leave))
                 try:
-                    while not self.feed.agent_is_there() and not following.done():
+                    while not self.agent_is_there() and not following.done():
                         await asyncio.wait([following], timeout=self.intervals.agent)
                     leave.set()
                     await following
@@ -149,7 +141,7 @@ class FleetFeeder:
         await self._nodes_first()
         fleet = self.fleet
         board = HistoryIntake(self.memory, fleet.changes.add, fleet.ran, fleet.miss_history)
-        await self.feed.follow_history(board, self.connected_store)
+        await self.follow_history(board, self.connected_store)
 
     async def _nodes_first(self) -> None:
         """Leave the processor to the presence of the nodes, so that the first view has all."""
@@ -161,7 +153,7 @@ class FleetFeeder:
         looked = -self.intervals.names
         while True:
             try:
-                revision = await asyncio.to_thread(lambda: self.feed.view.revision)
+                revision = await asyncio.to_thread(lambda: self.view.revision)
                 if revision != self._revision or loop.time() - looked >= self.intervals.names:
                     await self._take(revision)
                     looked = loop.time()
@@ -171,7 +163,7 @@ class FleetFeeder:
             await asyncio.sleep(self.intervals.view)
 
     async def _take(self, revision: int) -> None:
-        view = self.feed.view
+        view = self.view
         new = sorted(await asyncio.to_thread(view.since, self._revision))
         all_ = await asyncio.to_thread(view.since, None)
         forgotten = await asyncio.to_thread(view.forgotten)
@@ -187,7 +179,7 @@ class FleetFeeder:
             await self._write_once()
             if BUS in self._logged and not self.fleet.away:
                 self._well(BUS)
-                self.feed.log.info("the bus is reachable again", kind=LineKind.BUS)
+                self.log.info("the bus is reachable again", kind=LineKind.BUS)
             # Changes that come together are written together.
             await asyncio.sleep(self.intervals.gather)
 
@@ -215,7 +207,7 @@ class FleetFeeder:
     def _wrong(self, part: str, text: str) -> None:
         """Log a problem of a part once."""
         if self._logged.get(part) != text:
-            self.feed.log.warning(text, kind=LineKind.INVENTORY)
+            self.log.warning(text, kind=LineKind.INVENTORY)
         self._logged[part] = text
 
     def _well(self, part: str) -> None:

@@ -31,8 +31,7 @@ from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import Names
 from localpuppet.web.dashboard.releases import releases
 from localpuppet.web.dashboard.rollouts import RolloutRow, rollouts
-from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
-from localpuppet.web.dashboard.view_context import ViewContext
+from localpuppet.web.dashboard.view_context import NotThereError, TemplateRenderer, ViewContext
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

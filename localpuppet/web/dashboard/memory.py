@@ -38,8 +38,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import audit_table, nodes, reported_rollouts, run_queries, run_table
 from localpuppet.web.dashboard.nodes import NodeTable
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
-from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
-from localpuppet.web.dashboard.run_table import parts_of
+from localpuppet.web.dashboard.run_table import HOUR, KEPT, RunRow, parts_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

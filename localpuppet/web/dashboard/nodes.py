@@ -25,7 +25,7 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard import reported_rollouts, run_queries
 from localpuppet.web.dashboard.list_query import ListPage, ListQuery
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 
 # From when a node may have to send a report; the PuppetDB API finds these nodes by it.
 MAY_MISS = (

@@ -52,7 +52,6 @@ from localpuppet.web.dashboard.nodes import (
     tallies,
 )
 from localpuppet.web.dashboard.releases import sources_in_use
-from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import buttons
 from localpuppet.web.dashboard.rollouts import (
     RolloutRow,
@@ -61,11 +60,14 @@ from localpuppet.web.dashboard.rollouts import (
     groups_of,
     reported_runs,
 )
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.run_table import GOOD_KINDS
-from localpuppet.web.dashboard.template_renderer import HERE, NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.run_table import GOOD_KINDS, RunRow
 from localpuppet.web.dashboard.topology import Pictures, TopologyViews, style_sheet
-from localpuppet.web.dashboard.view_context import ViewContext
+from localpuppet.web.dashboard.view_context import (
+    HERE,
+    NotThereError,
+    TemplateRenderer,
+    ViewContext,
+)
 
 RUNS = 25
 # Decisions of a rollout that are shown, the newest.
@@ -104,7 +106,7 @@ class Pages:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
         self._showing = TemplateRenderer(parts.fleet, parts.clock, me, parts.staged.web_url)
-        self.entering, self.acting, self.acting_on_rollouts = None, None, None
+        self.entering, self.acting = None, None
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
@@ -123,7 +125,6 @@ class Pages:
                 actor=parts.actor,
                 door=parts.entrance,
             )
-            self.acting_on_rollouts = RolloutActionViews(parts, self.acting, parts.actor)
 
     async def overview(self, request: Request) -> Response:
         """Show the state of the fleet."""
@@ -387,13 +388,13 @@ def application(parts: ViewContext) -> ASGIApp:
     node = "/nodes/{node}"
     entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
     acts = []
-    if pages.acting is not None and pages.acting_on_rollouts is not None:
+    if pages.acting is not None:
         acting, both = pages.acting, ["GET", "POST"]
         acts = [
             Route("/nodes/do/{action}", acting.nodes, methods=both),
-            Route("/rollouts/do/start", pages.acting_on_rollouts.start, methods=both),
-            Route("/rollouts/do/preview/{preview}", pages.acting_on_rollouts.preview),
-            Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
+            Route("/rollouts/do/start", acting.start, methods=both),
+            Route("/rollouts/do/preview/{preview}", acting.preview),
+            Route("/rollouts/{rollout}/do/{action}", acting.act, methods=both),
         ]
     shown = Starlette(
         routes=[

@@ -38,7 +38,7 @@ from localpuppet.fleet.inventory.presence import HoldView, run_id_of
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run import Outcome
-from localpuppet.web.dashboard.run_row import KEPT
+from localpuppet.web.dashboard.run_table import KEPT
 
 if TYPE_CHECKING:  # the API starts without them
     from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints

@@ -15,14 +15,15 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY, ResourceSummary, RunCounts, place_of
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.list_query import RUNS, ListPage, ListQuery
-from localpuppet.web.dashboard.run_row import KEPT, RunRow
 from localpuppet.web.dashboard.run_table import (
     COUNTS,
     GOOD_KINDS,
     HAS_ID,
+    KEPT,
     MILLI,
     MOMENTS,
     RESULTS,
+    RunRow,
     filed,
     id_values,
     parts_of,

@@ -52,7 +52,7 @@ PLANNING = 60.0
 
 
 class SigningActor:
-    """Sends requests in the name of the user who started the dashboard; an `Actor`.
+    """Sends requests in the name of the user who started the dashboard.
 
     A process must begin to continue a rollout within `begins` seconds.
     """
@@ -107,7 +107,7 @@ class SigningActor:
         )
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        """Send a command to the controller of a rollout; see `dashboard.action_views.Actor`.
+        """Send a command and its subject to the controller of a rollout; return the result.
 
         Raises:
             LocalpuppetError: No controller is running, or it does not wait for that command.
@@ -154,7 +154,7 @@ class SigningActor:
         return f"A process continues rollout {rollout}."
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
-        """Return the groups of a rollout; see `dashboard.view_context.Actor`.
+        """Return the groups of a rollout by `query` or `role`.
 
         Raises:
             LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
@@ -180,7 +180,7 @@ class SigningActor:
         return [[NodeName.parse(run["node"]) for run in group["runs"]] for group in groups]
 
     async def start(self, start: RolloutStart) -> RolloutId:
-        """Start a process that runs a rollout; see `dashboard.view_context.Actor`.
+        """Start a process that runs a rollout; return the rollout once it has begun.
 
         Raises:
             LocalpuppetError: The process did not start the rollout.

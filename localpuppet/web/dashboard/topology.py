@@ -7,7 +7,7 @@ for its picture.
 import asyncio
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,13 +22,10 @@ from localpuppet.rollout.plan import Plan
 from localpuppet.rollout.svg import STYLE
 from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.list_query import KICKS, PLAN, ListQuery
-from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.view_context import Draw, NotThereError, TemplateRenderer
 
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"
-
-# Returns a diagram as SVG with links to the pages of nodes, as `rollout.svg.draw_svg` does.
-Draw = Callable[[Diagram, str], str]
 
 
 class Pictures:

@@ -19,8 +19,7 @@ from localpuppet.base.formats.converter import JsonRecord, from_record, to_recor
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.sqlite import Connection, Database, Format
 from localpuppet.base.value import Value
-from localpuppet.web.notify.incidents import Incident
-from localpuppet.web.notify.routing import Route
+from localpuppet.web.notify.routing import Incident, Route
 from localpuppet.web.notify.wording import MOST_LISTED, Event, IncidentText, Notice
 
 T = TypeVar("T")

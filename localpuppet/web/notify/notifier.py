@@ -39,11 +39,28 @@ from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import CONCERNS
 from localpuppet.web.dashboard.rollouts import RolloutRow, active_rollouts
 from localpuppet.web.dashboard.run_queries import drifting
-from localpuppet.web.notify import commit_status
-from localpuppet.web.notify.channels import Channel, ChannelError, PartlyTakenError
-from localpuppet.web.notify.incidents import KEPT, Condition, Incident, IncidentKind, decide, freeze
+from localpuppet.web.notify.channels import (
+    Channel,
+    ChannelError,
+    CommitStatus,
+    PartlyTakenError,
+    StatusSender,
+    due,
+    nodes_of_source,
+    statuses_of,
+)
 from localpuppet.web.notify.notice_ledger import LAST, ChannelState, NoticeLedger, SentStatus
-from localpuppet.web.notify.routing import ChannelType, NotifySettings, Route
+from localpuppet.web.notify.routing import (
+    KEPT,
+    ChannelType,
+    Condition,
+    Incident,
+    IncidentKind,
+    NotifySettings,
+    Route,
+    decide,
+    freeze,
+)
 from localpuppet.web.notify.wording import IncidentText
 
 LEASE, TTL = "notify", 30.0
@@ -227,11 +244,11 @@ class FleetSight:
             ]
         )
 
-    def statuses(self, route: Route) -> list[commit_status.CommitStatus]:
+    def statuses(self, route: Route) -> list[CommitStatus]:
         """Return the statuses of commits for a git host; it reads files."""
         source = route.channel.source
-        nodes = self.memory.read(commit_status.nodes_of_source, source)
-        return commit_status.statuses_of(self.releases(source), nodes, route)
+        nodes = self.memory.read(nodes_of_source, source)
+        return statuses_of(self.releases(source), nodes, route)
 
 
 class Election:
@@ -439,10 +456,10 @@ class Notifier:
         """Send a git host the statuses of commits that differ from those that it took."""
         now, name, ledger = self._now(), route.name, self.ledger
         channel = Channel(route.channel, self.root)
-        sender = commit_status.StatusSender(channel, self.settings.fleet, self.settings.dashboard)
+        sender = StatusSender(channel, self.settings.fleet, self.settings.dashboard)
         statuses = await asyncio.to_thread(self.sight.statuses, route)
         sent = await asyncio.to_thread(ledger.sent_statuses, name)
-        waiting = commit_status.due(statuses, sent, now=now)
+        waiting = due(statuses, sent, now=now)
         for status in waiting:
             if self._leaves:
                 return

@@ -12,8 +12,16 @@ from enum import StrEnum
 
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.text import one_line
-from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind, Severity
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, NotifySettings, Route
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    Incident,
+    IncidentKind,
+    NotifySettings,
+    Route,
+    Severity,
+)
 
 SCHEMA = 1
 # Nodes that a message names, and incidents that a summary does.

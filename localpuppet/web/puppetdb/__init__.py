@@ -2,7 +2,7 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `app`, `answers`, `answering`, `catalogs`, `metrics`.
-reports: `report_views`, `report_details`.
+acts: `app`, `answers`, `answering`, `catalogs`.
+reports: `report_views`.
 private: `api_requests`, `event_counts`, `report_rows`.
 """

@@ -2,10 +2,15 @@
 
 - Requests are parsed on the event loop, and queries are evaluated in threads.
 - Only GET and POST read; nothing writes.
+- Metrics of the population have the forms of PuppetDB's `/metrics/v2` (Jolokia) and `/metrics/v1`.
+  There is no `pct-resource-dupes`, because nodes do not publish whole catalogs, and nothing about a
+  Java virtual machine or a database. A client gets an error instead of an invented number.
+- An MBean that does not exist is an error in the body, with status 200, as in Jolokia.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,15 +22,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.strict_json import loads, loads_again
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
+from localpuppet.fleet.inventory.query.compiling import COUNT
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import to_array
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
-from localpuppet.web.puppetdb import api_requests, metrics
+from localpuppet.web.puppetdb import api_requests
 from localpuppet.web.puppetdb.answering import Answering, AnswerKey, RequestDeadline
 from localpuppet.web.puppetdb.answers import (
     AbsentError,
@@ -36,8 +44,59 @@ from localpuppet.web.puppetdb.answers import (
     refused,
     response_of,
 )
-from localpuppet.web.puppetdb.metrics import MBeans
-from localpuppet.web.puppetdb.report_details import with_node_log
+from localpuppet.web.puppetdb.report_rows import with_node_log
+
+_ESCAPED = re.compile(r"!(.)")
+_DOMAIN = "puppetlabs.puppetdb.population"
+MBeans = Mapping[str, Mapping[str, Json]]
+
+
+def population(evaluation: Evaluation) -> MBeans:
+    """Return the MBeans of a population by name."""
+    nodes, resources = (
+        loads_again(row.encode())["count"]
+        for entity in (Entity.INVENTORY, Entity.RESOURCES)
+        for row in evaluation.stream(Select(entity=entity, columns=(COUNT,))).rows
+    )
+    values: dict[str, Json] = {
+        "num-nodes": nodes,
+        "num-active-nodes": nodes,
+        "num-inactive-nodes": 0,
+        "num-resources": resources,
+        "avg-resources-per-node": resources / nodes if nodes else 0,
+    }
+    return {f"{_DOMAIN}:name={name}": {"Value": value} for name, value in values.items()}
+
+
+def read_mbeans(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
+    """Return the answer to `/metrics/v2/read/PATH`; `!` escapes a character in the MBean's name."""
+    name, _, attribute = _ESCAPED.sub(r"\1", path).partition("/")
+    request: dict[str, Json] = {"mbean": name, "type": "read"}
+    attributes = mbeans.get(name)
+    if attribute:
+        request["attribute"] = attribute
+    if attributes is None or (attribute and attribute not in attributes):
+        kind = "javax.management.InstanceNotFoundException"
+        error = f"{kind} : {name}"
+        return {"request": request, "error_type": kind, "error": error, "status": 404}
+    value: Json = attributes[attribute] if attribute else dict(attributes)
+    return {"request": request, "value": value, "timestamp": int(now), "status": 200}
+
+
+def list_mbeans(mbeans: MBeans, now: float) -> dict[str, Json]:
+    """Return the answer to `/metrics/v2/list`: domain → properties → attributes."""
+    domains: dict[str, Json] = {}
+    for name, attributes in mbeans.items():
+        domain, _, properties = name.partition(":")
+        described: Json = {
+            attribute: {"rw": False, "type": "java.lang.Object"} for attribute in attributes
+        }
+        inner = domains.setdefault(domain, {})
+        if isinstance(inner, dict):
+            inner[properties] = {"attr": described}
+    request: Json = {"type": "list"}
+    return {"request": request, "value": domains, "timestamp": int(now), "status": 200}
+
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"
@@ -159,11 +218,11 @@ class _Api:
         return json_response(mbeans[name]) if name in mbeans else refused(404, "No such mbean")
 
     async def metrics_list(self, _: Request) -> Response:
-        return json_response(metrics.listed(await self._mbeans(), self._now()))
+        return json_response(list_mbeans(await self._mbeans(), self._now()))
 
     async def metrics_read(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return json_response(metrics.read(await self._mbeans(), name, self._now()))
+        return json_response(read_mbeans(await self._mbeans(), name, self._now()))
 
     async def _mbeans(self) -> MBeans:
         return await asyncio.to_thread(self._parts.metrics)

@@ -26,7 +26,6 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.presence import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.query import tree
@@ -36,9 +35,9 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard import run_queries, run_table
 from localpuppet.web.dashboard.nodes import MAY_MISS, of_name, of_text
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from localpuppet.web.puppetdb import report_rows
-from localpuppet.web.puppetdb.report_rows import hash_of, node_digits, parse_hash
+from localpuppet.web.puppetdb.report_rows import FoundReport, hash_of, node_digits, parse_hash
 
 # Puppet 7 and 8 write reports of this format.
 REPORT_FORMAT = 12
@@ -244,14 +243,6 @@ _TIMES = {
     **dict.fromkeys(("start_time", "run_start_time"), _STARTS),
 }
 _NATURAL = ("r.day", "r.node", "r.moment")
-
-
-class FoundReport(Value):
-    """A report, which may be one that the node should have sent; an online node can be asked."""
-
-    run: RunRow
-    is_missing: bool
-    is_online: bool
 
 
 @dataclass(slots=True, eq=False)

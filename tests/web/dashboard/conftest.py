@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.inventory.entry import CatalogQuery
-from localpuppet.web.dashboard import template_renderer
+from localpuppet.web.dashboard import view_context
 from tests.fleet.inventory.entries import entry
 from tests.web.make import Site, status
 
@@ -36,7 +36,7 @@ def compiled_once() -> Iterator[None]:
     """Have all dashboards share compiled templates, which cost more than all else in a page."""
     with pytest.MonkeyPatch.context() as patch:
         shared = partial(Environment, bytecode_cache=CompiledTemplates())
-        patch.setattr(template_renderer, "Environment", shared)
+        patch.setattr(view_context, "Environment", shared)
         yield
 
 

@@ -11,7 +11,7 @@ from localpuppet.fleet.history.history_records import DAY
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.fleet.make import a_row
 from tests.web.make import MOTD, keep, summary
 

@@ -19,8 +19,8 @@ from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_VALUE,
 from localpuppet.web.dashboard.list_query import CONCERNS
 from localpuppet.web.dashboard.nodes import MapNode
 from localpuppet.web.dashboard.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_row import HOUR
-from localpuppet.web.dashboard.template_renderer import HERE, show_age, show_moment
+from localpuppet.web.dashboard.run_table import HOUR
+from localpuppet.web.dashboard.view_context import HERE, show_age, show_moment
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_row
 from tests.web.make import MOTD, Site, listed, names, run_id, summarise, summary, text

@@ -13,7 +13,7 @@ from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.live import FRESH, MOST, MOST_NAMES, Live, SharedAnswers, event
-from localpuppet.web.dashboard.run_row import KEPT
+from localpuppet.web.dashboard.run_table import KEPT
 from tests.fleet.inventory.entries import entry
 from tests.web.make import Site, kept, status
 

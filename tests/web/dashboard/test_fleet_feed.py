@@ -26,12 +26,12 @@ from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.audit_table import listed
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeeder
 from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, HistoryIntake
 from localpuppet.web.dashboard.nodes import NodeTable, of_name
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -62,7 +62,10 @@ class Hearing:
             believe=lambda name, token: believe(self.verifier, name, token),
             now=self.now,
         )
-        feed = FleetFeed(
+        self.feeding = FleetFeeder(
+            self.fleet,
+            self.memory,
+            intervals=OFTEN,
             connect=self.connect,
             view=self.view,
             follow=self.follow,
@@ -72,7 +75,6 @@ class Hearing:
                 board, self.verifier, store=store, clock=self.clock, log=self.log
             ).run(),
         )
-        self.feeding = FleetFeeder(self.fleet, self.memory, feed, intervals=OFTEN)
 
     def now(self) -> float:
         return self.clock.now().timestamp()

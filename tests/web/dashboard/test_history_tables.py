@@ -25,8 +25,7 @@ from localpuppet.web.dashboard import activity, audit_table, run_queries, run_ta
 from localpuppet.web.dashboard.audit_table import NodeAuditRecord
 from localpuppet.web.dashboard.list_query import AUDIT, DRIFT, ListQuery
 from localpuppet.web.dashboard.list_query import runs as runs_query
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.run_table import RunTableWriter, parts_of, run_of
+from localpuppet.web.dashboard.run_table import RunRow, RunTableWriter, parts_of, run_of
 from tests.fleet.make import a_part
 from tests.web.make import run_id, summary
 

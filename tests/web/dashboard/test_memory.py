@@ -18,7 +18,7 @@ from localpuppet.web.dashboard.audit_table import NodeAuditRecord, listed
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_queries import between, of_id
-from localpuppet.web.dashboard.run_row import HOUR, KEPT, RunRow
+from localpuppet.web.dashboard.run_table import HOUR, KEPT, RunRow
 from tests.fleet.make import a_decision, a_row
 from tests.web.dashboard.one_memory import NOW
 from tests.web.make import MOTD, keep, kept, run_id, summary

@@ -31,7 +31,7 @@ from localpuppet.web.dashboard.releases import (
     StagedReleases,
     predecessors,
 )
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.view_context import TemplateRenderer
 from tests.rigs.node import Node
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 from tests.rigs.waiting import PATIENCE

@@ -45,7 +45,7 @@ from localpuppet.web.dashboard.rollouts import (
     groups_of,
     rollouts,
 )
-from localpuppet.web.dashboard.run_row import KEPT
+from localpuppet.web.dashboard.run_table import KEPT
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rollout.make import (

@@ -17,8 +17,7 @@ from localpuppet.web.dashboard.actions import ActionOutcome, ActionResult, NodeV
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from localpuppet.web.hooks.hook_settings import hook_settings
-from localpuppet.web.hooks.hook_worker import HookActor, HookWorker
-from localpuppet.web.hooks.tag_search import TagSearch
+from localpuppet.web.hooks.hook_worker import HookActor, HookWorker, TagSearch
 from tests.doubles.ports import FakeClock, FakeLog
 
 ROLLOUT = RolloutId("20261120T140200Z-0001")

@@ -12,8 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from localpuppet.web.hooks.hook_worker import read_records
-from localpuppet.web.hooks.tag_search import LookRecord
+from localpuppet.web.hooks.hook_worker import LookRecord, read_records
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import PATIENCE, wait_until

@@ -13,10 +13,9 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import ReleasePath, SignerName
 from localpuppet.node.app import NodeApp
 from localpuppet.web.dashboard.signing_actor import STARTS
-from localpuppet.web.hooks import hook_worker, tag_search
+from localpuppet.web.hooks import hook_worker
 from localpuppet.web.hooks.hook_settings import HookSettings, HookType
-from localpuppet.web.hooks.hook_worker import UNDER_WAY, HookWorker, read_records
-from localpuppet.web.hooks.tag_search import TagSearch
+from localpuppet.web.hooks.hook_worker import UNDER_WAY, HookWorker, TagSearch, read_records
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.rigs.node import Node
 from tests.rigs.signing import countersign
@@ -146,8 +145,7 @@ def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: W
 def test_tags_beyond_one_look_are_judged_soon(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (tag_search, hook_worker):
-        monkeypatch.setattr(module, "MOST_NEW", 2)
+    monkeypatch.setattr(hook_worker, "MOST_NEW", 2)
     watch.look()
     for tag in ("a1", "a2", "a3", "a4"):  # of a person with the right to push and without a key
         watch.release(tag, signed=False)

@@ -10,10 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from localpuppet.web.notify.incidents import Condition, IncidentKind
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import Notifier
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, NotifySettings
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    IncidentKind,
+    NotifySettings,
+)
 from tests.doubles.ports import FakeClock, FakeLog
 
 # What is wrong in each look, a minute apart: `for` is one minute, and `clear` two.

@@ -4,9 +4,15 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
 from localpuppet.web.notify.notice_ledger import AT_ONCE, FILE, TRIED, NoticeLedger, SentStatus
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    Incident,
+    IncidentKind,
+    Route,
+)
 
 NOW = 1_795_000_000.0
 STATUS = SentStatus(shown="success", problem="answered 500", at=NOW, taken=3)

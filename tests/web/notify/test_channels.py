@@ -18,8 +18,14 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel, ChannelError
-from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    Incident,
+    IncidentKind,
+    Route,
+)
 from localpuppet.web.notify.wording import Event, IncidentText, Notice, chat_text
 from tests.rigs.servers import free_port
 from tests.rigs.tls import Authority, Identity

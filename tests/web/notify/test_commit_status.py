@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.node.releases.release_records import StagedRelease
-from localpuppet.web.notify import commit_status
+from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel, ChannelError
 from localpuppet.web.notify.notice_ledger import SentStatus
 from localpuppet.web.notify.notifier import CHANNEL
@@ -19,7 +19,7 @@ from tests.web.notify.make import Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
 
 TOKEN = "TOKEN-SECRET"
-PENDING, SUCCESS, FAILURE = commit_status.StatusState
+PENDING, SUCCESS, FAILURE = channels.StatusState
 
 
 def a_release(tag: str, commit: str = "", composition: str = "d") -> StagedRelease:
@@ -29,11 +29,9 @@ def a_release(tag: str, commit: str = "", composition: str = "d") -> StagedRelea
 
 def on(
     release: str, *nodes: str, digest: str = "d", fails: bool = False
-) -> list[commit_status.NodeRelease]:
+) -> list[channels.NodeRelease]:
     return [
-        commit_status.NodeRelease(
-            node=node, release=f"web/tags/{release}", digest=digest, fails=fails
-        )
+        channels.NodeRelease(node=node, release=f"web/tags/{release}", digest=digest, fails=fails)
         for node in nodes
     ]
 
@@ -73,11 +71,11 @@ def a_forge(directory: Path, kind: ChannelType, url: str, **more: Any) -> Channe
     ],
 )
 def test_a_status_says_on_which_nodes_a_release_is(
-    nodes: Sequence[commit_status.NodeRelease], shown: Mapping[str, str]
+    nodes: Sequence[channels.NodeRelease], shown: Mapping[str, str]
 ) -> None:
     channel = ChannelSettings(type=ChannelType.GITHUB, source="web")
     route = Route(name="ci", channel=channel, nodes=frozenset("abc"))
-    found = commit_status.statuses_of([a_release("r7"), a_release("r6")], nodes, route)
+    found = channels.statuses_of([a_release("r7"), a_release("r6")], nodes, route)
     by_commit = {one.commit[0]: one.shown for one in found}
     assert shown.items() <= by_commit.items()
 
@@ -86,12 +84,12 @@ def test_a_commit_with_two_tags_shows_the_one_that_is_on_nodes() -> None:
     both = [a_release("r7", "a"), a_release("r8", "a")]
     route = Route(name="ci", channel=ChannelSettings(type=ChannelType.GITHUB, source="web"))
     for tag in ("r7", "r8"):
-        (one,) = commit_status.statuses_of(both, on(tag, "a"), route)
+        (one,) = channels.statuses_of(both, on(tag, "a"), route)
         assert one.release == f"web/tags/{tag}"
 
 
-def a_status(description: str = "on 1 of 2 nodes", on: int = 1) -> commit_status.CommitStatus:
-    return commit_status.CommitStatus(
+def a_status(description: str = "on 1 of 2 nodes", on: int = 1) -> channels.CommitStatus:
+    return channels.CommitStatus(
         commit="7" * 40, release="web/tags/r7", state=PENDING, description=description, on=on
     )
 
@@ -100,15 +98,15 @@ def a_status(description: str = "on 1 of 2 nodes", on: int = 1) -> commit_status
     ("last", "now", "is_due"),
     [
         (None, 0.0, True),
-        ({}, commit_status.PAUSE - 1, False),
-        ({}, commit_status.PAUSE, True),
-        ({}, -commit_status.PAUSE, True),  # the clock was set back
-        ({"shown": a_status().shown}, commit_status.PAUSE, False),
-        ({"shown": a_status().shown, "problem": "answered 500"}, commit_status.PAUSE, True),
-        ({"taken": commit_status.DOUBLES_AFTER}, commit_status.PAUSE, False),
-        ({"taken": commit_status.DOUBLES_AFTER}, 2 * commit_status.PAUSE, True),
-        ({"taken": 10**9}, commit_status.LONGEST - 1, False),
-        ({"taken": 10**9}, commit_status.LONGEST, True),
+        ({}, channels.PAUSE - 1, False),
+        ({}, channels.PAUSE, True),
+        ({}, -channels.PAUSE, True),  # the clock was set back
+        ({"shown": a_status().shown}, channels.PAUSE, False),
+        ({"shown": a_status().shown, "problem": "answered 500"}, channels.PAUSE, True),
+        ({"taken": channels.DOUBLES_AFTER}, channels.PAUSE, False),
+        ({"taken": channels.DOUBLES_AFTER}, 2 * channels.PAUSE, True),
+        ({"taken": 10**9}, channels.LONGEST - 1, False),
+        ({"taken": 10**9}, channels.LONGEST, True),
     ],
 )
 def test_a_status_that_changed_is_due_after_a_pause_that_grows(
@@ -116,9 +114,9 @@ def test_a_status_that_changed_is_due_after_a_pause_that_grows(
 ) -> None:
     row = {"shown": "pending: other", "problem": "", "at": 0.0, "taken": 1, **(last or {})}
     sent = {} if last is None else {"7" * 40: SentStatus(**row)}
-    assert bool(commit_status.due([a_status()], sent, now=now)) is is_due
+    assert bool(channels.due([a_status()], sent, now=now)) is is_due
     if last is None:
-        assert commit_status.due([a_status(on=0)], sent, now=now) == []
+        assert channels.due([a_status(on=0)], sent, now=now) == []
 
 
 # What each forge's reference says of paths, headers, fields and words.
@@ -156,8 +154,8 @@ def test_each_forge_gets_its_form(
     failed = replace(a_status("failed on " + "n" * 253), state=FAILURE)
     with Receiver(lambda _: (201, {})) as forge:
         channel = Channel(a_forge(tmp_path, kind, f"{forge.url}/"), tmp_path)
-        commit_status.StatusSender(channel, "production", "https://fleet.example.com/").send(failed)
-        commit_status.StatusSender(channel, "production", "").send(a_status())
+        channels.StatusSender(channel, "production", "https://fleet.example.com/").send(failed)
+        channels.StatusSender(channel, "production", "").send(a_status())
     one, other = forge.received
     assert one.path == path
     assert one.headers[header[0]] == header[1]
@@ -183,16 +181,16 @@ def test_what_a_forge_refuses_is_told_without_secrets(tmp_path: Path) -> None:
             with Receiver(lambda _, answer=answer: answer) as forge:  # type: ignore[misc]
                 channel = Channel(a_forge(tmp_path, ChannelType.GITLAB, forge.url), tmp_path)
                 with pytest.raises(ChannelError) as caught:
-                    commit_status.StatusSender(channel, "f", "").send(a_status())
+                    channels.StatusSender(channel, "f", "").send(a_status())
             assert f"answered {answer[0]}" in str(caught.value)
             assert TOKEN not in str(caught.value)
         assert other.received == []
     plain = Channel(a_forge(tmp_path, ChannelType.GITEA, "http://git.example.com"), tmp_path)
     with pytest.raises(ChannelError, match="is not an https URL"):
-        commit_status.StatusSender(plain, "f", "").send(a_status())
+        channels.StatusSender(plain, "f", "").send(a_status())
     (tmp_path / "token").chmod(0o644)
     with pytest.raises(ChannelError, match="others can read"):
-        commit_status.StatusSender(plain, "f", "").send(a_status())
+        channels.StatusSender(plain, "f", "").send(a_status())
 
 
 def test_a_state_that_gitlab_has_already_is_no_error(tmp_path: Path) -> None:
@@ -202,7 +200,7 @@ def test_a_state_that_gitlab_has_already_is_no_error(tmp_path: Path) -> None:
     }
     with Receiver(lambda _: (400, {}), body=json.dumps(said).encode()) as forge:
         channel = Channel(a_forge(tmp_path, ChannelType.GITLAB, forge.url), tmp_path)
-        commit_status.StatusSender(channel, "f", "").send(a_status())
+        channels.StatusSender(channel, "f", "").send(a_status())
     assert len(forge.received) == 1
 
 

@@ -15,10 +15,16 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from localpuppet.base.errors import StateError
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
-from localpuppet.web.notify.incidents import Condition, IncidentKind, Timing, decide
 from localpuppet.web.notify.notice_ledger import NoticeLedger
 from localpuppet.web.notify.notifier import CHANNEL
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    IncidentKind,
+    Timing,
+    decide,
+)
 from tests.rigs.servers import free_port
 from tests.rigs.waiting import PATIENCE
 from tests.web.make import Site

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.web.notify.incidents import (
+from localpuppet.web.notify.routing import (
     KEPT,
     Condition,
     Incident,

@@ -18,9 +18,8 @@ from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.node.runs.run import RefusalKind
 from localpuppet.web.dashboard.rollouts import RolloutRow
-from localpuppet.web.notify.incidents import IncidentKind, Severity
 from localpuppet.web.notify.notifier import CHANNEL, DRIFT_EVERY, TTL, Election
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType
+from localpuppet.web.notify.routing import ChannelSettings, ChannelType, IncidentKind, Severity
 from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import entry
 from tests.rigs.long import LONG

@@ -4,10 +4,15 @@ import json
 import re
 from pathlib import Path
 
-from localpuppet.web.notify.channels import Channel
-from localpuppet.web.notify.commit_status import CommitStatus, StatusSender, StatusState
-from localpuppet.web.notify.incidents import Condition, Incident, IncidentKind
-from localpuppet.web.notify.routing import ChannelSettings, ChannelType, Route
+from localpuppet.web.notify.channels import Channel, CommitStatus, StatusSender, StatusState
+from localpuppet.web.notify.routing import (
+    ChannelSettings,
+    ChannelType,
+    Condition,
+    Incident,
+    IncidentKind,
+    Route,
+)
 from localpuppet.web.notify.wording import Event, IncidentText, Notice
 from tests.rigs.node import REPOSITORY
 from tests.web.notify.make import a_webhook

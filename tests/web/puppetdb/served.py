@@ -31,8 +31,7 @@ from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAdd
 from localpuppet.web.dashboard import nodes as node_tables
 from localpuppet.web.dashboard import reported_rollouts, run_table
 from localpuppet.web.dashboard.nodes import NodeTable
-from localpuppet.web.dashboard.run_row import RunRow
-from localpuppet.web.dashboard.run_table import RunTableWriter
+from localpuppet.web.dashboard.run_table import RunRow, RunTableWriter
 from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.answers import AnswerBodies, AnswerLimits
 from localpuppet.web.puppetdb.app import ApiContext, application

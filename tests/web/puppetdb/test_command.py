@@ -202,8 +202,7 @@ def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> 
     code = (
         "import sys\n"
         "import localpuppet.web.dashboard.memory\n"
-        "from localpuppet.web.puppetdb import app, catalogs\n"
-        "from localpuppet.web.puppetdb import report_details\n"
+        "from localpuppet.web.puppetdb import app, catalogs, report_views\n"
         "views = 'localpuppet.web.dashboard.inventory_questions', 'localpuppet.fleet.edges'\n"
         "print([name for name in sys.modules if name.startswith(('localpuppet.rollout', *views))])"
     )

@@ -28,7 +28,7 @@ function shift(moment) {
   return new Date(moment - minutes * MINUTE).toISOString();
 }
 
-// The rules of `show_moment` and `show_age`, template_renderer.py.
+// The rules of `show_moment` and `show_age`, view_context.py.
 function showMoment(moment) {
   const [day, clock] = shift(moment).split("T");
   const distance = (Date.parse(day) - Date.parse(shift(now()).split("T")[0])) / DAY;

@@ -12,8 +12,8 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.puppetdb.app import population
 from localpuppet.web.puppetdb.catalogs import CatalogSource
-from localpuppet.web.puppetdb.metrics import population
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part

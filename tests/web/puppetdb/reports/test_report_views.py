@@ -20,7 +20,7 @@ from localpuppet.fleet.inventory.query.pql import parse_client_query
 from localpuppet.fleet.inventory.query.tree import COLUMNS, LATEST, Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import entry

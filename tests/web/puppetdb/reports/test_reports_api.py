@@ -21,9 +21,9 @@ from localpuppet.fleet.inventory.query.records import CombinedRecords
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.puppetdb.app import population
 from localpuppet.web.puppetdb.catalogs import CatalogSource
-from localpuppet.web.puppetdb.metrics import population
-from localpuppet.web.puppetdb.report_details import part_of_report
+from localpuppet.web.puppetdb.report_rows import part_of_report
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 from tests.fleet.make import a_part

@@ -10,7 +10,7 @@ from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.query.tree import LATEST
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.run import Category, Outcome, RefusalKind
-from localpuppet.web.dashboard.run_row import RunRow
+from localpuppet.web.dashboard.run_table import RunRow
 from tests.web.make import run_id
 from tests.web.puppetdb.served import MINUTE, NOW, PlayedRuns, node, run
 
