@@ -108,18 +108,9 @@ class RolloutApp:
     ) -> tuple[RolloutId | None, JournalReader | None]:
         """Return the rollout that a command is for, and its journal if its newest state is here.
 
-        Without an id it is the caller's newest rollout, even if that is over: a command never falls
-        back to an older one.
-
-        Args:
-            owner: Its caller; `None` for this signer.
-
-        Returns:
-            The id, `None` for the newest on the bus; and the journal, which the receiver closes.
-
-        Raises:
-            StateError: A journal cannot be read.
-            UnavailableError: No process controls the rollout here, and the bus is unreachable.
+        Without an id it is the newest rollout of its caller (`owner`), even if that is over: a
+        command never falls back to an older one. An id of `None` is the newest on the bus. The
+        receiver closes the journal.
         """
         caller = self.caller if owner is None else owner.caller
         for rollout_id in self.journals.ids():
@@ -143,12 +134,9 @@ class RolloutApp:
         *,
         about: Callable[[RolloutState], str],
     ) -> None:
-        """Send a command to the controller of a rollout on another machine.
+        """Send a command to the controller of a rollout (the newest for `None`) on another machine.
 
-        Args:
-            rollout: The rollout; the newest that is running for `None`.
-            owner: The caller of the rollout; `None` for this signer.
-            about: Returns what the command refers to, from the state in the checkpoint.
+        `about` returns what the command refers to, from the state in the checkpoint.
 
         Raises:
             InvalidInputError: There is no such rollout, or the controller rejected the command.
@@ -175,9 +163,6 @@ class RolloutApp:
 
         It does not if the rollout is not paused, or if no controller replies: `resume` takes the
         rollout over then. A note says so first.
-
-        Raises:
-            InvalidInputError: The controller rejected it, or another decision came first.
         """
         found, journal = await self.addressed(rollout, owner)
         if journal is not None:
@@ -255,9 +240,7 @@ class RolloutApp:
     ) -> dict[RolloutId, RolloutCheckpoint]:
         """Return the checkpoints of rollouts that continued on other machines.
 
-        Args:
-            states: The states of these rollouts by the journals of this machine.
-            note: Receives why a checkpoint is rejected.
+        `states` are by the journals of this machine; `note` receives why a checkpoint is rejected.
         """
         checkpoints = {}
         async with self.fleet.connected() as kv:
@@ -275,12 +258,7 @@ class RolloutApp:
     async def known_checkpoint(
         self, rollout: RolloutId | None, owner: SignerName
     ) -> RolloutCheckpoint:
-        """Return the checkpoint of a rollout; of the newest for `None`.
-
-        Raises:
-            InvalidInputError: The bus does not have it.
-            IntegrityError: The checkpoint is not trusted.
-        """
+        """Return the trusted checkpoint of a rollout; of the newest for `None`."""
         async with self.fleet.connected() as kv:
             return (await self.checkpoints(kv, owner).known(rollout)).head
 
@@ -290,11 +268,7 @@ class RolloutApp:
             return await self.checkpoints(kv, owner).all(most=most)
 
     def failed_in(self, rollout: RolloutId) -> tuple[RolloutState, frozenset[NodeName]]:
-        """Return the state of a rollout of this machine, and its nodes that did not succeed.
-
-        Raises:
-            InvalidInputError: It is unknown or not over, or all nodes succeeded.
-        """
+        """Return the state of a finished rollout here, and its nodes that did not succeed."""
         with closing(self.journals.open(rollout)) as journal:
             report = journal.report()
         if report.state.over is None:
@@ -333,13 +307,10 @@ class RolloutApp:
         owner: SignerName | None = None,
         commands: bool = False,
     ) -> JournalReader:
-        """Resume a rollout, carry it out to its end and return its journal.
+        """Resume a rollout (the newest that can be for `None`) to its end and return its journal.
 
-        Args:
-            rollout: The rollout; the newest that can be resumed for `None`.
-            replay: Receives the events so far.
-            owner: The caller of the rollout; `None` for this signer.
-            commands: Whether checks of another caller's rollout may run commands as this user.
+        `replay` receives the events so far. `commands` is whether checks of another caller's
+        rollout (`owner`) may run commands as this user.
 
         Raises:
             BusyError: Another process controls it.
@@ -366,11 +337,7 @@ class RolloutApp:
         return journal
 
     async def release(self, rollout: RolloutId) -> None:
-        """End a rollout that no process controls, or release the nodes that a finished one kept.
-
-        Raises:
-            BusyError: Another process controls it.
-        """
+        """End a rollout that no process controls, or release the nodes that a finished one kept."""
         async with self.fleet.connected() as kv:
             with closing(self.journals.take(rollout)) as journal:
                 give_up = partial(Execution.give_up, why=f"stopped by {self.caller}")
@@ -496,13 +463,9 @@ def site_server(
     key: Path | None,
     default: str = "",
 ) -> Fetch:
-    """Return a client for Puppet servers, with the node's own certificate by default.
+    """Return a client for Puppet servers; certificate and authorities are the node's by default.
 
-    Args:
-        ca: The trusted authorities; `None` for those of the node's identity, `https_ca`, or the
-            system's.
-        certificate: A client certificate; requires `key`.
-        default: The server, `HOST:PORT`, for a service without SRV records.
+    `default` is the server, `HOST:PORT`, for a service without SRV records.
     """
     own = FleetApp(node).peers.identity
     if certificate is None:

@@ -153,12 +153,7 @@ class RolloutCheckpoint(JsonRecord):
 
     @classmethod
     def parse(cls, payload: bytes, *, caller: str) -> "RolloutCheckpoint":
-        """Return the checkpoint in verified bytes.
-
-        Raises:
-            InvalidInputError: The bytes are not a checkpoint of this version and caller, or their
-                events contradict each other.
-        """
+        """Return the checkpoint in verified bytes; reject events that contradict each other."""
         if len(payload) > MAX_PACKED_CHECKPOINT:
             raise InvalidInputError(f"is larger than {MAX_PACKED_CHECKPOINT} bytes", where=_WHERE)
         try:
@@ -224,7 +219,6 @@ class RolloutCheckpoints:
 
         Raises:
             IntegrityError: The signer is not trusted, or the checkpoint is of another rollout.
-            InvalidInputError: The value is not a checkpoint.
         """
         entry = await self._kv.get(self.key(rollout))
         return None if entry is None else self._verified(entry, rollout)
@@ -260,12 +254,7 @@ class RolloutCheckpoints:
         return PublishedCheckpoint(head=head, revision=entry.revision, signer=signed.signer)
 
     async def known(self, rollout: RolloutId | None) -> PublishedCheckpoint:
-        """Return the checkpoint of a rollout; of the newest for `None`.
-
-        Raises:
-            IntegrityError: See `read`.
-            InvalidInputError: The bus has none, or it is malformed.
-        """
+        """Return the checkpoint of a rollout, for `None` of the newest; there must be one."""
         published = await (self.newest() if rollout is None else self.read(rollout))
         if published is None:
             raise InvalidInputError(
@@ -278,10 +267,7 @@ class RolloutCheckpoints:
     async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
         """Return the checkpoint of a rollout that can be resumed; see `known`.
 
-        If the newest is over, no older one takes its place.
-
-        Raises:
-            InvalidInputError: It is over.
+        If the newest is over, that is an error, and no older one takes its place.
         """
         published = await self.known(rollout)
         if published.head.over:

@@ -118,11 +118,7 @@ def refusal(sent: SentCommand, state: RolloutState) -> str:
 
 
 def check_not_over(command: RolloutCommand, state: RolloutState) -> None:
-    """Reject a command that comes after the end of a rollout, and name the command for that.
-
-    Raises:
-        InvalidInputError: The rollout is over.
-    """
+    """Reject a command that comes after the end of a rollout, and name the command for that."""
     if state.over is None:
         return
     rollout, hint = state.began.id, "others: 'localpuppet rollout list'"
@@ -456,8 +452,7 @@ class EventRecorder:
     async def hear(self, take: Take) -> None:
         """Deliver operators' commands, for as long as this is awaited.
 
-        Args:
-            take: Takes a command; returns why it is rejected, or empty once it is recorded.
+        `take` returns why a command is rejected, or empty once it is recorded.
         """
         async with asyncio.TaskGroup() as group:
             for source in self._sources:

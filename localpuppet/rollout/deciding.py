@@ -233,11 +233,7 @@ class RolloutSelection(Value):
 
 
 def of_plan(plan: Plan) -> RolloutSelection:
-    """Return the selection of a plan.
-
-    Raises:
-        InvalidInputError: The plan has no node, or too many checks follow a run.
-    """
+    """Return the selection of a plan, which must have a node."""
     return RolloutSelection(
         groups=refuse_none(
             tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
@@ -266,11 +262,7 @@ def _applications(plan: Plan) -> list[str]:
 
 
 def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
-    """Return the place of each node, from the values of a fact.
-
-    Raises:
-        InvalidInputError: A node does not have the fact, or has more than one value.
-    """
+    """Return the place of each node, from the values of a fact; each must have a single value."""
     places: dict[NodeName, str] = {}
     missing = []
     for node, value in sorted(facts.items()):
@@ -444,11 +436,7 @@ def approval_of(state: RolloutState) -> Approval | None:
 
 
 def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, events.RolloutBegan]:
-    """Return the approval that a digest, or its first digits, names, and its rollout's first event.
-
-    Raises:
-        InvalidInputError: No rollout has the digest, or the digest is too short.
-    """
+    """Return the approval that a digest, or its begin, names, and its rollout's first event."""
     if len(digest) < SHORTEST or set(digest) - set("0123456789abcdef"):
         raise InvalidInputError(
             f"is not a digest: {SHORTEST} to 64 hexadecimal digits", where=_WHERE
@@ -465,12 +453,7 @@ def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, events.
 
 
 def refuse_other(approved: events.RolloutBegan, groups: Groups, options: RolloutOptions) -> None:
-    """Reject a rollout that differs from the approved one.
-
-    Raises:
-        InvalidInputError: The nodes, their order or the tags differ, or an option contradicts
-            `--approve`.
-    """
+    """Reject a rollout whose nodes, order, tags or options differ from the approved one."""
     rollout = approved.id
     if options.noop:
         raise InvalidInputError("--approve and --noop exclude each other")
@@ -550,8 +533,7 @@ def time_left(
 ) -> str:
     """Return the estimated time until the end, in words; empty if nothing further starts.
 
-    Args:
-        on: Node run → for how many seconds it has been running, as far as known.
+    `on` has the seconds for which node runs have been running, as far as known.
     """
     if state.over is not None or state.stopped is not None or state.paused is not None:
         return ""

@@ -73,14 +73,9 @@ class _Classes(Value):
 def derive(
     entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_PAIRS
 ) -> DerivedPlan:
-    """Return the site of an inventory.
+    """Return the site of an inventory, from the relations between the same nodes.
 
-    Args:
-        links: The relations between the same nodes.
-        most: The largest number of pairs of classes from relations.
-
-    Raises:
-        InvalidInputError: There are more components than a site may have.
+    At most `most` pairs of classes come from relations.
     """
     declared: dict[NodeName, tuple[Declared, ...]] = {}
     environments: set[str] = set()

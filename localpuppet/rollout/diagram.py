@@ -169,9 +169,7 @@ def make_diagram(
 ) -> Diagram:
     """Return a diagram without the edges that are too many; notes count what is left out.
 
-    Args:
-        boxes: The boxes, at most `MAX_BOXES`.
-        heads: The name of each rank, from rank 1.
+    There are at most `MAX_BOXES` boxes. `heads` are the names of the ranks, from rank 1.
     """
     ranks = {box.rank for box in boxes}
     kept = sorted(edges, key=lambda edge: MARKED not in edge.kinds)[:MAX_EDGES]

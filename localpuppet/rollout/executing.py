@@ -228,8 +228,7 @@ class Execution:
     def hand_over(self, to: RolloutTakenOver | None = None) -> None:
         """Keep the nodes on hold when this process ends: another controller has the rollout.
 
-        Args:
-            to: The other controller, if a node reported it.
+        It is `to`, if a node reported it.
         """
         self._holding = False
         if to is not None and self.state.overtaken is None:
@@ -244,9 +243,8 @@ class Execution:
     async def run(self, resumed: RolloutResumed | None = None) -> RolloutEnded:
         """Carry the rollout out and return its end.
 
-        Args:
-            resumed: The new controller, if an earlier process began it; that one may have been
-                killed at any point.
+        `resumed` is the new controller, if an earlier process began it; that one may have been
+        killed at any point.
         """
         try:
             return await self._run(resumed)

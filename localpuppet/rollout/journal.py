@@ -88,12 +88,7 @@ class JournalReader:
         return RolloutReport.of(self.events(), taken=taken)
 
     def say(self, command: str, caller: str, about: str = "") -> None:
-        """Leave a command for the process that controls the rollout.
-
-        Args:
-            caller: The operator's caller id.
-            about: What it refers to, see `SentCommand`.
-        """
+        """Leave a command for the process that controls the rollout; see `SentCommand`."""
         text = f"{command} {about}" if about else str(command)
         with self._database.transaction() as connection:
             connection.execute(
@@ -147,11 +142,7 @@ class JournalWriter(JournalReader):
             _insert(events, connection)
 
     def commands_after(self, after: int) -> list[tuple[int, str, str, str]]:
-        """Return the commands after a number.
-
-        Returns:
-            Ascending numbers, commands, callers, and what the commands refer to.
-        """
+        """Return the later commands: numbers, commands, callers, and what the commands refer to."""
         with self._database.use() as connection:
             rows = connection.execute(
                 "SELECT number, command, caller FROM commands WHERE number > ? ORDER BY number",
@@ -174,11 +165,7 @@ class JournalWriter(JournalReader):
 
 
 def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
-    """Return the first event of a caller's rollout that can be resumed.
-
-    Raises:
-        InvalidInputError: It is over, or another caller's.
-    """
+    """Return the first event of a caller's rollout, which must be one that can be resumed."""
     state = journal.state()
     began = owned(state.began, caller)
     if not state.resumable and state.over is not None:
@@ -234,11 +221,7 @@ class Journals:
         return [RolloutId(name) for name in names if RolloutId.like(name)]
 
     def open(self, rollout: RolloutId | None) -> JournalReader:
-        """Return the journal of a rollout; of the newest for `None`.
-
-        Raises:
-            InvalidInputError: This machine has no such journal.
-        """
+        """Return the journal of a rollout of this machine; of the newest for `None`."""
         known = self.ids()
         if rollout is None and not known:
             raise InvalidInputError("this machine has no rollout", where=str(self._directory))
@@ -252,11 +235,7 @@ class Journals:
         return JournalReader(self._path(wanted))
 
     def take(self, rollout: RolloutId) -> JournalWriter:
-        """Return the locked journal of a rollout, whether it exists or not.
-
-        Raises:
-            BusyError: Another process controls the rollout.
-        """
+        """Return the locked journal of a rollout, whether it exists or not."""
         return JournalWriter(self._path(rollout))
 
     def _path(self, rollout: RolloutId) -> Path:

@@ -365,10 +365,7 @@ class Plan(Value):
 
 
 def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) -> Plan:
-    """Return the plan of a site.
-
-    Args:
-        selection: The part of the site that the plan covers.
+    """Return the plan of a part of a site.
 
     Raises:
         InvalidInputError: The selection has an unknown name or no node; a capability has no

@@ -70,9 +70,7 @@ async def take_up(
 ) -> ResumedRollout:
     """Claim the next epoch of a rollout; for `None`, of the newest that can be resumed.
 
-    Args:
-        problem: Returns why this controller cannot take the rollout over; `None` if the rollout
-            is its own.
+    `problem` returns why this controller cannot take the rollout over; it is `None` for an own one.
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
@@ -244,9 +242,8 @@ async def heed_refusal(
 ) -> None:
     """Check whether a node refused a request because another controller has the rollout.
 
-    Args:
-        believes: Returns whether a node's report is trusted; if it is, this process has already
-            handed the rollout over.
+    `believes` returns whether a node's report is trusted; this process has then already handed the
+    rollout over.
     """
     rollout = requesting_rollout(args)
     if rollout is None:

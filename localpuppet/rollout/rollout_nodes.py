@@ -143,11 +143,7 @@ class FleetNodes:
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
     ) -> Problems:
-        """Put nodes on hold for a number of seconds (`None`: `HOLD`), or renew their holds.
-
-        Returns:
-            The nodes that are not on hold, with the reason.
-        """
+        """Put nodes on hold for some seconds (`None`: `HOLD`), or renew that; return the others."""
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
@@ -196,8 +192,7 @@ class FleetNodes:
 
         Args:
             serial: The serial of the release's assignment on the node; 0 without a release.
-            after: Inventory entries of other nodes to wait for before running. Nodes of earlier
-                versions do not wait.
+            after: Inventory entries of other nodes to wait for. Nodes of earlier versions do not.
             looked: The step of the comparison whose changes are approved; 0 without approvals.
         """
         if self._deliveries is None:

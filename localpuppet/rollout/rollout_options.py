@@ -39,14 +39,7 @@ class Amount(Value):
 
     @classmethod
     def parse(cls, text: str, *, what: str, minimum: int = 1) -> "Amount":
-        """Parse an amount.
-
-        Args:
-            minimum: The smallest number that is allowed.
-
-        Raises:
-            InvalidInputError: The text is not an amount, is below the minimum, or is above 100%.
-        """
+        """Parse an amount of at least `minimum` nodes, and at most 100%."""
         match = _AMOUNT.match(text)
         if not match:
             raise InvalidInputError(
@@ -84,11 +77,7 @@ class Delivery(Value):
         return self.ask(DeployAction.STAGE, serial=1, rollout=None).rights
 
     def ask(self, deed: DeployAction, *, serial: int, rollout: RolloutReference | None) -> Deploy:
-        """Return the request for a node.
-
-        Raises:
-            InvalidInputError: No node would take it; see `Deploy`.
-        """
+        """Return the request for a node; reject one that no node would take."""
         return Deploy(
             release=self.release,
             action=deed,
@@ -340,16 +329,14 @@ _HINT = "write it with a zone: 2026-11-22T06:00+01:00, or '06:00 Europe/Berlin'"
 
 
 def parse_until(text: str, *, now: datetime, where: str) -> datetime:
-    """Parse a deadline and return it in UTC.
+    """Parse a deadline that is not in the past and return it in UTC.
 
         2026-11-22T06:00+01:00
         2026-11-22 06:00 Europe/Berlin
         06:00 Europe/Berlin               the next time that clocks there show it
 
-    If clocks show the time twice because they are set back, the earlier one counts.
-
-    Raises:
-        InvalidInputError: It is not a time, has no zone, is skipped by clocks, or is in the past.
+    If clocks show the time twice because they are set back, the earlier one counts; if they skip
+    it, it is an error.
     """
     end = _parse(text, now=now, where=where)
     if end <= now:

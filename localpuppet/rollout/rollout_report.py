@@ -82,14 +82,10 @@ class RolloutReport(Value):
 
     @classmethod
     def of(cls, events: Sequence[TimedEvent], *, taken: bool) -> "RolloutReport":
-        """Return the report of a rollout.
+        """Return the report of a rollout from its events, the oldest first.
 
-        Args:
-            events: Its events with their times, the oldest first.
-            taken: Whether a process controls the rollout.
-
-        Raises:
-            StateError: The events do not form a rollout, see `RolloutState.of`.
+        `taken` is whether a process controls it. See `RolloutState.of` for events that form no
+        rollout.
         """
         state = RolloutState.of(event for _, event in events)
         started_at: dict[NodeRun, str] = {}

@@ -243,12 +243,7 @@ class RolloutView(Value):
 
 
 def show_headline(release: str, what: str, word: str, failed: Sequence[str] = ()) -> str:
-    """Return a rollout in a line.
-
-    Args:
-        what: Its nodes, such as `8 nodes`.
-        failed: The nodes that failed, if they are known; the first to fail first.
-    """
+    """Return a rollout in a line: its nodes, such as `8 nodes`, and the first to fail first."""
     change = f"{release.rpartition('/')[2]} → {what}" if release else what
     if not failed:
         return f"{change}: {word}"

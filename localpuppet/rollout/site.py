@@ -61,9 +61,6 @@ def parse_text(text: str, *, where: str) -> Check:
     """Return the check that a person wrote as one text: a URL, or a command line.
 
     Quotes work as in a shell; other shell syntax does not.
-
-    Raises:
-        InvalidInputError: The text is neither.
     """
     if text.startswith(("http://", "https://")):
         return parse_check(text, where)
@@ -181,11 +178,7 @@ class EnvironmentSite(Value):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "EnvironmentSite":
-        """Return the site that a document describes.
-
-        Raises:
-            InvalidInputError: A key, type or name is wrong, or a limit of this module is exceeded.
-        """
+        """Return the site that a document describes."""
         _only(raw, _SITE, where)
         if "applications" not in raw:
             raise InvalidInputError("the key 'applications' is missing (required)", where=where)

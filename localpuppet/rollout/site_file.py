@@ -41,16 +41,7 @@ STANDARD_INPUT = "-"
 
 
 def read_site(source: str, documents: Documents, fetch: Fetch | None = None) -> EnvironmentSite:
-    """Return the site in a file or on a Puppet server.
-
-    Args:
-        source: The file, `-` for standard input, or an https URL.
-        fetch: Fetches URLs; `None` to reject them.
-
-    Raises:
-        InvalidInputError: The site is unreadable, too large, or rejected.
-        UnavailableError: The server is unreachable.
-    """
+    """Return the site in a file, in standard input (`-`), or at an https URL by `fetch`."""
     where = place(source)
     if source.startswith("https://") and fetch is not None:
         data, trusted = fetch.get(source, limit=MAX_GRAPH), False
@@ -140,11 +131,7 @@ SERVICE_MOST = 8  # servers to try
 
 
 def site_url(source: str, node: NodeName) -> str:
-    """Return the URL for `srv:ENVIRONMENT`.
-
-    Raises:
-        InvalidInputError: The environment is not valid, or this node's name has no domain.
-    """
+    """Return the URL for `srv:ENVIRONMENT`, in the domain of this node."""
     environment = EnvironmentName.parse(source.removeprefix(OWN), where=OWN)
     _, _, domain = node.partition(".")
     if not domain:

@@ -92,11 +92,7 @@ class RolloutState:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "RolloutState":
-        """Return the state after these events.
-
-        Raises:
-            StateError: The first event is not `RolloutBegan`, or see `take`.
-        """
+        """Return the state after these events; the first must be `RolloutBegan`. See `take`."""
         iterator = iter(events)
         first = next(iterator, None)
         if not isinstance(first, RolloutBegan):
@@ -213,11 +209,7 @@ class RolloutState:
         return self.over is None or self.over.ending is RolloutEnding.STOPPED
 
     def take(self, event: Event) -> None:
-        """Apply an event that is in the journal.
-
-        Raises:
-            StateError: A node run of the event is not in this rollout (checkpoints are input).
-        """
+        """Apply an event of the journal; an unknown run is an error: checkpoints are input."""
         for turn in _turns(event):
             if turn.node not in self._nodes or not 1 <= turn.step <= self.step_back:
                 raise StateError(f"has an event of an unknown run: {turn.step} {turn.node}")

@@ -227,11 +227,7 @@ class WebApp:
         return Rollouts(known.journals, RemoteRollouts(known.checkpoints), self.memory)
 
     def notifier(self) -> "Notifier":
-        """Return what tells channels what goes wrong.
-
-        Raises:
-            InvalidInputError: The settings name no channel.
-        """
+        """Return what tells the channels of the settings what goes wrong."""
         from random import SystemRandom
         from uuid import uuid4
 
@@ -280,11 +276,7 @@ class WebApp:
         )
 
     def hooks(self) -> "tuple[HookReceiver, HookWorker]":
-        """Return the receiver of deliveries, and the worker for what they lead to.
-
-        Raises:
-            InvalidInputError: A setting is missing or invalid, or names another caller.
-        """
+        """Return the receiver of deliveries, and the worker for what they lead to."""
         from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.signing_actor import SigningActor
         from localpuppet.web.hooks.hook_settings import hook_settings
@@ -393,11 +385,7 @@ class WebApp:
         )
 
     def site(self, file: "Path") -> "SiteInventory":
-        """Return the site in a file, which is read again when it has changed.
-
-        Raises:
-            InvalidInputError: The file is invalid.
-        """
+        """Return the site in a file, which is read again when it has changed."""
         from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.rollout.site_file import read_site
         from localpuppet.web.dashboard.inventory_questions import SiteInventory
@@ -407,13 +395,7 @@ class WebApp:
         return SiteInventory(name=str(file), read=read)
 
     async def serve(self, options: WebOptions, opened: Callable[[WebAddresses], None]) -> None:
-        """Serve until a signal ends the process.
-
-        Raises:
-            InvalidInputError: The extra `web` is not installed, or an address or the site is
-                invalid.
-            StateError: A port is taken.
-        """
+        """Serve until a signal ends the process; a port that is taken is a `StateError`."""
         require_extra("web", where="localpuppet web")
         from localpuppet.base.machine.processes import share_heap
         from localpuppet.web.access.serving import ListenAddress, bound
@@ -464,11 +446,7 @@ class WebApp:
                 opened(WebAddresses(**addresses))
 
     def _alone(self, option: str) -> "Flock":
-        """Return a lock: two processes would send each message, or begin each rollout, twice.
-
-        Raises:
-            BusyError: Another process on this machine has the option.
-        """
+        """Return a lock: two processes would send each message, or begin each rollout, twice."""
         from localpuppet.base.machine.flock import Flock
 
         return Flock.need(
@@ -601,11 +579,7 @@ class WebApp:
     def way_in(
         self, place: "ListenAddress", *, actions: bool
     ) -> "Callable[[int], DashboardAccess]":
-        """Return a function that builds the access to the dashboard for a port.
-
-        Raises:
-            InvalidInputError: The address is unsuitable, or a setting is missing.
-        """
+        """Return a function that builds the access to the dashboard for a port."""
         clock, file = self.node.clock, self.node.settings.state / NAME_FILE
         if not place.is_loopback:
             if actions:
@@ -645,11 +619,7 @@ class WebApp:
         return on_loopback
 
     def api_way_in(self, place: "ListenAddress") -> "Callable[[int], ApiAccess]":
-        """Return a function that builds the access to the API for a port.
-
-        Raises:
-            InvalidInputError: A setting is missing, or names an unknown user.
-        """
+        """Return a function that builds the access to the API for a port."""
         if not place.is_loopback:
             door, tls = self._over_tls(
                 "web.puppetdb.names", lambda web: web.puppetdb.names, QUERY_METHODS, PUPPETDB
@@ -697,11 +667,7 @@ class WebApp:
         methods: Collection[str],
         loopback: str,
     ) -> "tuple[Callable[[int], PeopleDoor], Tls]":
-        """Return the access with certificates, for a port, and TLS.
-
-        Args:
-            setting: The key of the list of names in `localpuppet.yaml`.
-        """
+        """Return the access with certificates for a port, and TLS; `setting` lists the names."""
         from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.fleet.trust.authority import read_certificate, server_names
 

@@ -27,11 +27,7 @@ class WebSettings(JsonRecord):
 
 
 def web_settings(file: SettingsFile) -> WebSettings:
-    """Return the section `web:`.
-
-    Raises:
-        InvalidInputError: A name is not a signer's, or one of certificate and key is missing.
-    """
+    """Return the section `web:`."""
     settings = file.section(WebSettings, "web")
     if (settings.certificate is None) != (settings.key is None):
         raise InvalidInputError(

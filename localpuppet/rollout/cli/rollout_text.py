@@ -222,9 +222,8 @@ def how_far(
 ) -> str:
     """Return the text of the progress line; the parts that may be truncated come last.
 
-    Args:
-        goes_on: Whether a process controls it; otherwise there is no estimate.
-        on: Node run → how many seconds it has been running, as far as known.
+    Without a process that controls the rollout (`goes_on`), there is no estimate. `on` has the
+    seconds for which node runs have been running.
     """
     total = sum(len(group) for group in state.began.groups)
     running = [turn for turn in state.running if turn not in state.unanswered]

@@ -80,11 +80,7 @@ class ListenAddress(Value):
 
 @contextmanager
 def bound(place: ListenAddress) -> Iterator[list[socket.socket]]:
-    """Yield listening sockets on one port, the place's address first; none is served yet.
-
-    Raises:
-        StateError: The port is taken.
-    """
+    """Yield listening sockets on one port, the place's address first; none is served yet."""
     with ExitStack() as opened:
         try:
             sockets = _both(place) if place.is_localhost else [_listening(place)]
@@ -465,12 +461,10 @@ async def serve(
     patience: ConnectionLimits = PATIENCE,
     knows: Callable[[Ends], bool] | None = None,
 ) -> None:
-    """Serve an application until `leave` is set.
+    """Serve an application on sockets of `bound` until `leave` is set.
 
-    Args:
-        listening: From `bound`.
-        knows: Returns whether a client has access, from the addresses of both ends; without it, no
-            connection counts as a stranger's.
+    `knows` returns whether a client has access, from the addresses of both ends; without it, no
+    connection counts as a stranger's.
     """
     made = partial(_Impatient, patience, knows) if tls is None else partial(_secured, tls, patience)
     config = uvicorn.Config(

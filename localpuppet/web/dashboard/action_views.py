@@ -413,8 +413,7 @@ class ActionViews:
     async def _steps(self, proposal: ActionProposal, *, reads: bool) -> Sequence[ReleaseStep]:
         """Return how the release differs from those that the nodes ran last.
 
-        Args:
-            reads: Whether the user may read releases.
+        A user who `reads` releases gets previews, too.
         """
         if not (release := (proposal.options or {}).get("release")):
             return ()

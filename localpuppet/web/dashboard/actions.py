@@ -224,11 +224,7 @@ def sent_record(
 ) -> AuditRecord:
     """Return the audit record of what this machine sent: a silent node has no record of it.
 
-    Args:
-        asked: What was sent.
-        end: What came of it.
-        about: The nodes.
-        at: Seconds since 1970.
+    It was sent to nodes (`about`) at some seconds since 1970, and `end` came of it.
     """
     return AuditRecord(
         at=at,

@@ -117,9 +117,7 @@ def time_chart(
 ) -> TimeChart:
     """Return the chart of a range that ends now.
 
-    Args:
-        counts: Runs by the number of their hour since 1970, and by result.
-        since: When the history begins; `None` without one.
+    `counts` are runs by hour since 1970 and result. The history begins at `since`, if there is one.
     """
     begin, share = range_.begin(now), 100 / range_.bars
     sums = [Counter({GOOD: 0, CHANGED: 0, BAD: 0}) for _ in range(range_.bars)]
@@ -307,9 +305,7 @@ def heat_map(
 ) -> Sequence[CellGroup]:
     """Return the groups, sorted by name; at most `MOST_GROUPS`, the largest.
 
-    Args:
-        by: `ROLE`, or the path of a fact.
-        name_of: Returns the group of a node; empty for none.
+    Nodes are grouped by `ROLE` or the path of a fact; `name_of` returns a node's group, or empty.
     """
     groups: dict[str, list[tuple[int, str, NodeCell]]] = {}
     for row in rows:

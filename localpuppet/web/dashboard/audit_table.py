@@ -132,11 +132,9 @@ def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> 
 def listed(
     connection: Connection, asked: ListQuery, commands: Commands = (), *, limit: int
 ) -> ListPage[NodeAuditRecord]:
-    """Return a page of records, the newest or the oldest first.
+    """Return a page of records, the newest or the oldest first; all pages have the newest `limit`.
 
-    Args:
-        commands: The commands to rollouts, each after the machine of its caller.
-        limit: Maximum number of all pages, the newest.
+    `commands` are those to rollouts, each after the machine of its caller.
     """
     order = "at DESC, node" if asked.down else "at, node DESC"
     found, values = _newest(asked, commands, limit)

@@ -189,9 +189,8 @@ class DifferenceViews:
     ) -> tuple[Sequence[tuple[int, str]], FileDiff | None]:
         """Return the lines of a manifest around an error, and what changed there when it appeared.
 
-        Args:
-            worked: The last good release, or empty.
-            broke: The first release that failed after it, or empty.
+        `worked` is the last good release and `broke` the first that failed after it; each may be
+        empty.
         """
         file, _, line = failed.place.rpartition(":")
         lines: Sequence[tuple[int, str]] = ()

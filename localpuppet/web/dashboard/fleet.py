@@ -85,9 +85,7 @@ class ChangeLog:
 class Fleet:
     """The fleet; a `PresenceBoard`.
 
-    Args:
-        believe: Verifies and returns a signed presence entry.
-        certificate_end: Returns when the certificate in a verified entry ends, if it has one.
+    `believe` verifies and returns a presence entry; `certificate_end`, the end of its certificate.
 
     Attributes:
         news: Set while changes wait to be written.
@@ -221,13 +219,10 @@ class Fleet:
         all_: Collection[str],
         forgotten: Collection[str] = (),
     ) -> None:
-        """Apply the inventory.
+        """Apply the inventory: all its nodes, and the roles of those with new entries.
 
-        Args:
-            roles: The roles of nodes with new entries.
-            forgotten: Nodes with a tombstone and without a later entry. An unresponsive node is
-                forgotten if it is one of these, left the inventory, or sent nothing for `KEPT`
-                seconds.
+        Forgotten nodes have a tombstone and no later entry. An unresponsive node is forgotten if it
+        is one of these, left the inventory, or sent nothing for `KEPT` seconds.
         """
         for name, node_roles in roles.items():
             self._later("roles", partial(self._list, name, node_roles), name)
@@ -241,11 +236,7 @@ class Fleet:
         return waiting
 
     def write(self, waiting: Waiting) -> NodeTable:
-        """Write changes; it waits for the disk, so it needs a thread.
-
-        Raises:
-            StateError: They could not be written; see `put_back`.
-        """
+        """Write changes, in a thread: it waits for the disk. If it fails, see `put_back`."""
         with self._memory.changing(last_updated=self.last_updated) as table:
             for change in waiting.values():
                 change(table)

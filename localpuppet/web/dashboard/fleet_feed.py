@@ -86,11 +86,7 @@ class FleetFeeder:
         self.memory.close()
 
     async def store(self) -> KeyValue:
-        """Return the bus, connected.
-
-        Raises:
-            UnavailableError: The bus is unreachable.
-        """
+        """Return the bus, connected; an unreachable one is an error."""
         if self._kv is None:
             raise UnavailableError(self.fleet.away or "is unreachable", where="bus")
         return self._kv

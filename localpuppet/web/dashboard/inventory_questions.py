@@ -125,14 +125,7 @@ class SiteInventory(Value):
     read: Callable[[], EnvironmentSite]
 
     def plan(self, names: frozenset[str] | None) -> Plan:
-        """Return the site's plan.
-
-        Args:
-            names: The nodes to include; `None` for all.
-
-        Raises:
-            InvalidInputError: The site file is refused, has no order, or has none of the nodes.
-        """
+        """Return the plan of some of the site's nodes; of all for `None`."""
         site = self.read()
         here = {component.node for component in site.components}
         wanted = () if names is None else tuple(sorted(node for node in here if node in names))
@@ -170,11 +163,7 @@ class Inventory:
         self._classes = _SlowAnswer("classes", CLASSES_FRESH, self._revision, self._count_classes)
 
     async def names(self, expression: str) -> frozenset[str] | None:
-        """Return the nodes that an expression finds; `None` for an empty one.
-
-        Raises:
-            InvalidInputError: The text is not an expression.
-        """
+        """Return the nodes that an expression finds; `None` for an empty one."""
         if not expression:
             return None
         question = FunctionCall.of("query", [expression])
@@ -187,25 +176,14 @@ class Inventory:
         return self._answers.keep(expression, (revision, frozenset(reply.names)))[1]
 
     async def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node's last good run, however old; `None` without one.
-
-        Raises:
-            UnavailableError: The view cannot be read.
-        """
+        """Return the entry of a node's last good run, however old; `None` without one."""
         try:
             return await asyncio.to_thread(self.view.entry, node)
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
     async def fact(self, path: str) -> Mapping[str, str]:
-        """Return a fact of all nodes that have it, at most `LINKS_FRESH` seconds old.
-
-        Args:
-            path: The dotted path, such as `os.family`.
-
-        Raises:
-            UnavailableError: The inventory could not be queried.
-        """
+        """Return a fact such as `os.family` of all nodes that have it, by name of the node."""
         known = self._facts.get(path)
         if known is not None:
             return known
@@ -213,44 +191,26 @@ class Inventory:
             return self._facts.keep(path, await self._asked(lambda reader: _values(reader, path)))
 
     async def search(self, question: Callable[[InventoryReader], T]) -> T:
-        """Return the answer to a question.
-
-        Raises:
-            UnavailableError: The inventory could not be queried.
-        """
+        """Return the answer to a question."""
         async with self._slots:
             return await self._asked(question)
 
     async def links(self, *, patience: float | None = None) -> Links:
         """Return which nodes make others run, at most `LINKS_FRESH` seconds old.
 
-        Concurrent calls wait for the same search.
-
-        Raises:
-            UnavailableError: The inventory could not be queried, or not within that time.
+        Concurrent calls wait for the same search, for `patience` seconds.
         """
         return await self._links.get(patience)
 
     async def classes(self, *, patience: float | None = None) -> Mapping[str, int]:
-        """Return each class with its number of nodes, at most `CLASSES_FRESH` seconds old.
-
-        Raises:
-            UnavailableError: The inventory could not be queried, or not within that time.
-        """
+        """Return each class with its number of nodes, at most `CLASSES_FRESH` seconds old."""
         return await self._classes.get(patience)
 
     async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
-        """Return the order in which nodes run, by the site or the inventory, with notes.
+        """Return the order in which nodes (`None`: all) run, by site or inventory, with notes.
 
-        The order is at most `LINKS_FRESH` seconds old: a view requests it again for its diagram.
-
-        Args:
-            names: The nodes to include; `None` for all.
-
-        Raises:
-            InvalidInputError: There is no order, or no node.
-            UnavailableError: The inventory could not be queried, or not completely: the order could
-                be wrong.
+        It is at most `LINKS_FRESH` seconds old: a view requests it again for its diagram. If the
+        inventory cannot be queried completely, that is an error: the order could be wrong.
         """
         known = self._plans.get(names)
         return known if known is not None else self._plans.keep(names, await self._plan(names))
@@ -479,11 +439,7 @@ class RunLogTail(Value):
 
     @classmethod
     def read(cls, fields: Mapping[str, Json]) -> "RunLogTail":
-        """Return the log in an answer, see `runs.run_replies.log_reply`.
-
-        Raises:
-            InvalidInputError: The value is not a log.
-        """
+        """Return the log in an answer, see `runs.run_replies.log_reply`."""
         lines = _texts(fields.get("lines", []))
         kept = lines[-MOST_LINES:]
         before = _number(fields.get("before")) + len(lines) - len(kept)

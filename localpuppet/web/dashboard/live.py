@@ -61,9 +61,8 @@ class Live:
     ) -> AsyncIterator[str]:
         """Yield the text of events until the dashboard ends; nothing if the limit is reached.
 
-        Args:
-            seen: The number of the last received change; `None` for the current one.
-            stays: Returns whether the listener still has access; called before each further event.
+        `seen` is the number of the last received change; `None` for the current one. Before each
+        further event, `stays` returns whether the listener still has access.
         """
         if self.full:
             return  # many asked at the same moment, when it was not
@@ -147,8 +146,7 @@ View = Callable[[Request], Awaitable[Response]]
 class _Answer:
     """One answer, with the state at its beginning.
 
-    Args:
-        before: The previous answer, which ends first, followed by a pause, unless it hangs.
+    The previous answer (`before`) ends first, followed by a pause, unless it hangs.
     """
 
     def __init__(

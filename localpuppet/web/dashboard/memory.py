@@ -110,11 +110,7 @@ class DashboardStore:
     ) -> bool:
         """Create the file, and delete one of an earlier version; return whether one existed.
 
-        Args:
-            waits: Called before waiting for another dashboard.
-
-        Raises:
-            BusyError: Another dashboard did not finish in that time.
+        `waits` is called before waiting for another dashboard, for at most `patience` seconds.
         """
         path = self._database.path.with_suffix(".lock")
         with Flock.need(
@@ -144,11 +140,7 @@ class DashboardStore:
 
     @contextmanager
     def changing(self, *, last_updated: float | None = None) -> Iterator[NodeTable]:
-        """Yield the nodes, to change them in one transaction.
-
-        Args:
-            last_updated: When the bus last answered; `None` keeps the old value.
-        """
+        """Yield the nodes, to change them in one transaction, and note when the bus answered."""
         with self._database.transaction() as connection, self._database.damage_errors("row"):
             table = NodeTable(connection, self._now())
             yield table
@@ -171,13 +163,10 @@ class DashboardStore:
         *,
         taken: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Write what nodes published about the past in one transaction.
+        """Write what nodes published about the past in one transaction; very old parts are ignored.
 
-        Args:
-            ended: Ends of runs with their resources, those of a node in order; known and very old
-                ones are ignored.
-            audit: Requests that nodes decided, with the node; very old ones are ignored.
-            taken: Values of the bus that are stored completely: numbers of keys and of digests.
+        `ended` are ends of runs, those of a node in order; known ones are ignored. `taken` are
+        values of the bus that are stored completely: numbers of keys and of digests.
         """
         times = range(int(self._now() - KEPT), int(self._now() + AHEAD * DAY))
         with self._database.transaction() as connection:
@@ -218,19 +207,11 @@ class DashboardStore:
             return question(connection, *args, **more)
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunRow]:
-        """Return the runs of a node, newest first.
-
-        Args:
-            before: Only older ones than this run; `None` for all.
-        """
+        """Return the runs of a node before a run (`None`: all), newest first."""
         return self.read(run_queries.of_node, node, limit=limit, before=before)
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
-        """Return counts of runs by hour since 1970 and by result.
-
-        Args:
-            since: Seconds since 1970; counts begin with the hour of this time.
-        """
+        """Return counts of runs by hour since 1970 and result, from the hour of a time on."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
                 "SELECT hour, outcome, runs FROM hours WHERE hour >= ? AND runs > 0",
@@ -245,11 +226,7 @@ class DashboardStore:
         return None if hour is None else hour * HOUR
 
     def failures(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each failure cause was first and last seen.
-
-        Returns:
-            `NodeRow.failure_cause` → two times, seconds since 1970.
-        """
+        """Return when each failure cause was first and last seen, seconds since 1970."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT failure_cause, first, last FROM failures")
             return {cause: (first, last) for cause, first, last in rows}

@@ -330,12 +330,7 @@ class StagedReleases:
         return form.replace(f"{{{name}}}", quote(text, safe=""))
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
-        """Return the differences of two releases: `dependencies`, `files`.
-
-        Raises:
-            InvalidInputError: A release is not staged.
-            LocalpuppetError: A release cannot be read, or is damaged.
-        """
+        """Return the differences of two staged releases: `dependencies`, `files`."""
         first, second = self.records.need(before), self.records.need(after)
         key = first.composition, second.composition
         with self._turn:
@@ -347,11 +342,7 @@ class StagedReleases:
     def texts(
         self, before: ReleasePath, after: ReleasePath, names: Collection[str]
     ) -> Mapping[str, str]:
-        """Return differing files as unified diffs of at most `MOST_TEXT` characters, by name.
-
-        Raises:
-            LocalpuppetError: As `differences`.
-        """
+        """Return differing files as unified diffs of at most `MOST_TEXT` characters, by name."""
         key = self.records.need(before).composition, self.records.need(after).composition, *names
         with self._turn:
             if key not in self._texts:
@@ -360,11 +351,7 @@ class StagedReleases:
             return self._texts[key]
 
     def manifest(self, release: ReleasePath, place: str) -> tuple[str, str]:
-        """Return the name and the text of a module's manifest; see `comparison.manifest`.
-
-        Raises:
-            LocalpuppetError: As `differences`.
-        """
+        """Return the name and the text of a module's manifest; see `comparison.manifest`."""
         self.records.need(release)
         return manifest(self.resolve(release), place)
 

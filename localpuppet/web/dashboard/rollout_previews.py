@@ -89,11 +89,7 @@ class RolloutPreviews:
     async def begin(
         self, before: ReleasePath, after: ReleasePath, nodes: Sequence[NodeName]
     ) -> RolloutPreview:
-        """Return the preview of some nodes, which begins unless it is known.
-
-        Raises:
-            LocalpuppetError: There can be none, or too many wait.
-        """
+        """Return the preview of some nodes, which begins unless it is known or too many wait."""
         one = await asyncio.to_thread(self._ordered, before, after, nodes)
         if (known := self._kept.get(one.key)) and not known.problem:
             return known

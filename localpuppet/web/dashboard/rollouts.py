@@ -295,11 +295,7 @@ class Rollouts:
     _known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = field(default_factory=dict, init=False)
 
     def rows(self) -> list[RolloutRow]:
-        """Return the newest rollouts of this machine and of its caller, and those of others.
-
-        Raises:
-            StateError: The journals cannot be listed.
-        """
+        """Return the newest rollouts of this machine and of its caller, and those of others."""
         here, heads = set(self.journals.ids()), self.elsewhere.heads
         ids = sorted(here.union(heads), reverse=True)[:MOST]
         self._known = {rollout: known for rollout, known in self._known.items() if rollout in ids}
@@ -318,12 +314,7 @@ class Rollouts:
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
     def shown(self, rollout: RolloutId) -> KnownRollout:
-        """Return the known facts of a rollout.
-
-        Raises:
-            InvalidInputError: The id is unknown.
-            StateError: Its journal or the memory cannot be read.
-        """
+        """Return the known facts of a rollout; an unknown id is an error."""
         head = self.elsewhere.heads.get(rollout)
         here = rollout in self.journals.ids()
         if head is None and not here:
@@ -340,12 +331,7 @@ class Rollouts:
         return KnownRollout(row=RolloutRow.of_report(report), report=report)
 
     def report(self, rollout: RolloutId) -> rollout_report.RolloutReport:
-        """Return the report of a rollout.
-
-        Raises:
-            InvalidInputError: The id is unknown, or only another machine has the report.
-            StateError: Its journal cannot be read.
-        """
+        """Return the report of a rollout; an error if only another machine has it."""
         head = self.elsewhere.heads.get(rollout)
         if head is None:
             return _report(self.journals.open(rollout))
@@ -365,10 +351,7 @@ class Rollouts:
     ) -> None:
         """Call `changed` at the start and for each change, until `leave` is set.
 
-        An unreadable journal does not count as a change.
-
-        Args:
-            interval: Seconds between two looks.
+        It looks every `interval` seconds. An unreadable journal does not count as a change.
         """
         before: Mapping[RolloutId, _Stamp] | None = None
         while not leave.is_set():

@@ -77,8 +77,7 @@ class SigningActor:
     async def act(self, deed: NodeAction) -> ActionOutcome:
         """Request an action of nodes; return the result of each.
 
-        Raises:
-            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
+        If the bus is unreachable, which nodes received the request is unknown.
         """
         kv = await self._store()
         if deed.action is Action.TRIGGER:
@@ -91,11 +90,7 @@ class SigningActor:
         )
 
     async def stage(self, release: ReleasePath, nodes: Sequence[NodeName]) -> ActionOutcome:
-        """Ask nodes to fetch and verify a release; return the result of each.
-
-        Raises:
-            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
-        """
+        """Ask nodes to fetch and verify a release; return the result of each, as `act`."""
         from localpuppet.fleet.requests.request import Deploy, DeployAction
         from localpuppet.fleet.requests.request_client import deploy_to
 
@@ -107,11 +102,7 @@ class SigningActor:
         )
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        """Send a command and its subject to the controller of a rollout; return the result.
-
-        Raises:
-            LocalpuppetError: No controller is running, or it does not wait for that command.
-        """
+        """Send a command and its subject to the controller of a rollout; return the result."""
         return await asyncio.to_thread(self._say, rollout, word, about)
 
     def _say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
@@ -129,12 +120,7 @@ class SigningActor:
         return f"rollout {rollout} received: {word}."
 
     async def resume(self, rollout: RolloutId) -> str:
-        """Start a process that continues a rollout; return the result.
-
-        Raises:
-            LocalpuppetError: A process is running already, the rollout is over or another user's,
-                or the process could not start.
-        """
+        """Start a process that continues a rollout; return the result."""
         with closing(self._journals.open(rollout)) as journal:
             if journal.taken:
                 raise BusyError("another process runs the rollout", where=str(rollout))
@@ -154,11 +140,7 @@ class SigningActor:
         return f"A process continues rollout {rollout}."
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
-        """Return the groups of a rollout by `query` or `role`.
-
-        Raises:
-            LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
-        """
+        """Return the groups of a rollout by `query` or `role`."""
         options = [f"--{name}={value}" for name, value in selection.items()]
         return await asyncio.to_thread(self._plan, ("rollout", "plan", "--json", *options))
 
@@ -180,11 +162,7 @@ class SigningActor:
         return [[NodeName.parse(run["node"]) for run in group["runs"]] for group in groups]
 
     async def start(self, start: RolloutStart) -> RolloutId:
-        """Start a process that runs a rollout; return the rollout once it has begun.
-
-        Raises:
-            LocalpuppetError: The process did not start the rollout.
-        """
+        """Start a process that runs a rollout; return the rollout once it has begun."""
         before = {*self._journals.ids()}
         begun: list[RolloutId] = []
 

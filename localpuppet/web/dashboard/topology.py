@@ -43,13 +43,10 @@ class Pictures:
             return Markup(), str(error)
 
     async def file(self, diagram: Diagram, form: str) -> Response:
-        """Return a diagram as a file.
+        """Return a diagram as a file of the form `svg` or `dot`.
 
         The content security policy allows the picture's own style sheet, by its digest, and nothing
         else.
-
-        Args:
-            form: `svg` or `dot`.
         """
         if form == "dot":
             return PlainTextResponse(dot_text(diagram))

@@ -76,11 +76,7 @@ class HookSettings(JsonRecord):
         }
 
     def secret(self) -> bytes:
-        """Return the key of its signatures, as it is now.
-
-        Raises:
-            InvalidInputError: The file is missing, not private, or has no such secret.
-        """
+        """Return the key of its signatures, as it is now in the private file."""
         text, where = read_secret(self.secret_file), str(self.secret_file)
         if self.type.signs_time:
             return parse_webhook_secret(text, where=where)
@@ -92,12 +88,7 @@ class HookSettings(JsonRecord):
 
 
 def hook_settings(file: SettingsFile) -> Mapping[str, HookSettings]:
-    """Return the section `hooks:`.
-
-    Raises:
-        InvalidInputError: A source is missing or does not suit, or a hook both stages and rolls
-            out, or neither.
-    """
+    """Return the section `hooks:`."""
     hooks, sources = {}, file.full.get("sources", {})
     for name, raw in file.full["hooks"].items():
         where = f"{file.path}: hooks.{name}"

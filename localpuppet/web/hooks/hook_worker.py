@@ -96,15 +96,7 @@ class TagSearch:
     repository: Git
 
     def look(self, name: str, record: LookRecord, now: float) -> LookRecord:
-        """Return the record after a look at a source.
-
-        Args:
-            record: The record before; an empty one for the first look.
-
-        Raises:
-            UnavailableError: The repository cannot be reached.
-            BusyError: Another process changes the store.
-        """
+        """Return the record after a look at a source; the first look has an empty one before."""
         source = self.supply.sources[name]
         marks = marks_of(self.repository.listed(source.url))
         if len(marks) > MOST_TAGS:
@@ -188,11 +180,7 @@ Look = Callable[[str, LookRecord, float], LookRecord]
 
 
 def read_records(state: Path) -> dict[str, LookRecord]:
-    """Return the records of hooks by name.
-
-    Raises:
-        StateError: The file is damaged.
-    """
+    """Return the records of hooks by name."""
     try:
         raw = read_json(state / FILE)
     except FileNotFoundError:
@@ -216,11 +204,8 @@ class HookActor:
     ) -> tuple[str, bool]:
         """Return what came of a release in one line, and whether it failed.
 
-        Args:
-            since: When it was accepted: a rollout that has begun since then is not started again.
-
-        Raises:
-            LocalpuppetError: No node was asked to stage it; a later look may try again.
+        A rollout that has begun since the release was accepted is not started again. It raises an
+        error if no node was asked to stage the release; a later look may try again.
         """
         asked, about = f"stage {release}", f"hook {name}, nodes {hook.query}"
         failed, end, problem = True, "interrupted", None
@@ -249,11 +234,7 @@ class HookActor:
 
 
 def rollout_of(hook: HookSettings, release: ReleasePath) -> RolloutStart:
-    """Return the rollout of a release; its nodes are selected when it starts.
-
-    Raises:
-        InvalidInputError: An option of the hook is invalid.
-    """
+    """Return the rollout of a release; its nodes are selected when it starts."""
     start = RolloutStart.read({**hook.options, "release": release}, ())
     return replace(start, fields={"query": hook.query, **start.fields})
 

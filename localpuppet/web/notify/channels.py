@@ -120,11 +120,7 @@ class Channel:
         self._post(b"")
 
     def secret(self, key: str) -> str:
-        """Return the content of the private file that a setting names.
-
-        Raises:
-            ChannelError: The file cannot be read, or others can read it.
-        """
+        """Return the content of the private file that a setting names."""
         file: Path = getattr(self.settings, key)
         try:
             return read_secret(self.root / file)
@@ -138,11 +134,7 @@ class Channel:
         refuse_answer(self.exchange(url, body, headers or {})[0])
 
     def exchange(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """POST JSON, and return the status of the answer, with its body if that explains a 400.
-
-        Raises:
-            ChannelError: The server did not answer in time, or is not trusted.
-        """
+        """POST JSON, and return the status of the answer, with its body if that explains a 400."""
         with _channel_errors():
             plain = is_loopback(split_url(url, where="").hostname or "")
             client = HttpClient(HttpRoute(ca=self._ca, plain=plain), look_up=self.look_up)
@@ -380,14 +372,7 @@ class StatusSender:
         return f"localpuppet/{self.fleet}"
 
     def send(self, status: CommitStatus, *, part: str = "") -> None:
-        """Send a status; it waits for the network, so it needs a thread.
-
-        Args:
-            part: Added to the label.
-
-        Raises:
-            ChannelError: The git host did not take it.
-        """
+        """Send a status, with `part` added to its label; see `Channel.send`."""
         settings = self.channel.settings
         api = STATUS_APIS[settings.type]
         header, form = api.token
@@ -412,11 +397,7 @@ class StatusSender:
             refuse_answer(code)
 
     def test(self, releases: Sequence[StagedRelease]) -> str:
-        """Send a test status to the newest of some releases; return what was sent.
-
-        Raises:
-            ChannelError: There is no release, or as `send`.
-        """
+        """Send a test status to the newest of some releases; return what was sent."""
         if not releases:
             source = self.channel.settings.source
             raise ChannelError(f"no verified release of {source} is staged on this machine")

@@ -112,14 +112,10 @@ class NoticeLedger:
         channels: Iterable[str],
         now: float,
     ) -> Mapping[str, Incident]:
-        """Write what `decide` makes of the known incidents, and the messages about it.
+        """Write what `decide` makes of the known incidents, and the messages about it; return them.
 
-        Args:
-            channels: All channels of the settings, of which some may have no route now. The ledger
-                forgets others, so that one which is added again later is new.
-
-        Returns:
-            The incidents by key.
+        Some of the channels of the settings may have no route now. The ledger forgets others, so
+        that one which is added again later is new.
         """
         with self._database.transaction() as connection:
             before = _incidents(connection)
@@ -235,8 +231,7 @@ class NoticeLedger:
     def note(self, channel: str, problem: str, *, now: float, longest: float = LAST) -> None:
         """Write how an attempt to reach a channel ended; `problem` is empty if it did well.
 
-        Args:
-            longest: The longest pause before the next attempt, in seconds; 0 for none.
+        The next attempt comes after a pause of at most `longest` seconds; 0 for none.
         """
         with self._database.transaction() as connection:
             row = connection.execute(

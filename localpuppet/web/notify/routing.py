@@ -243,11 +243,7 @@ class NotifySettings(JsonRecord):
 
 
 def notify_settings(file: SettingsFile) -> NotifySettings:
-    """Return the section `notify:`.
-
-    Raises:
-        InvalidInputError: A channel lacks a key of its type, or has another type's.
-    """
+    """Return the section `notify:`; each channel has the keys of its type, and no others."""
     settings = file.section(NotifySettings, "notify")
     for name, raw in file.full["notify"]["channels"].items():
         where = f"{file.path}: notify.channels.{name}"

@@ -242,11 +242,7 @@ class Answering:
         object.__setattr__(self, "_shared", AnswerSharing(self.turns))
 
     def deadline(self, seconds: float | None) -> RequestDeadline:
-        """Return the deadline of a query that begins now.
-
-        Args:
-            seconds: The time that the client allows; `None` for the limit.
-        """
+        """Return the deadline of a query that begins now, as the client and the limit allow."""
         most = self.seconds
         return RequestDeadline(self.monotonic, most if seconds is None else min(seconds, most))
 
@@ -256,17 +252,15 @@ class Answering:
         key: AnswerKey,
         deadline: RequestDeadline,
     ) -> answers.WrittenAnswer:
-        """Return the answer to a question.
+        """Return the answer to a question; an equal question that waits is evaluated once.
 
         Args:
             question: Parses the question; a large one takes some time.
-            key: What the answer depends on: an equal question that waits is evaluated once.
 
         Raises:
             AbsentError: What the path names does not exist.
             BusyError: Too many queries wait.
             QueryDeadlineError: The query did not end in time.
-            InvalidInputError: The query is invalid, or exceeds a limit.
             UnavailableError: The view is too old, or cannot be read.
         """
 

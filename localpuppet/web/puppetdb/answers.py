@@ -117,11 +117,7 @@ class AnswerBodies:
         return BodyWriter(form, self._limits, AnswerBody(self, self._directory, self._limits))
 
     def take(self, size: int) -> None:
-        """Count bytes of an answer; a negative number releases them.
-
-        Raises:
-            BusyError: All answers together are too large.
-        """
+        """Count bytes of an answer within the limit of all; a negative number releases them."""
         with self._lock:
             if size > 0 and self.used + size > self._limits.total:
                 raise BusyError(

@@ -163,9 +163,7 @@ def missing_report(
     with the reason in its log. The report has the time from which it is missing, so its hash is
     stable. It ends when the node runs, and is not stored.
 
-    Args:
-        ended: The end of its newest report in milliseconds since 1970, UTC; `None` if the memory
-            has none.
+    `ended` is the end of its newest report in the memory, milliseconds since 1970.
     """
     failed = last_outcome is not None and STATUS[Kind(last_outcome)] == FAILED
     missing = _missing(row, ended, failed=failed, now=now)
@@ -231,12 +229,8 @@ async def part_of_report(
 ) -> Json:
     """Return `metrics` or `logs` of a report; `None` for an unknown hash.
 
-    Args:
-        find: Returns a report, `None` for an unknown hash; called in a thread.
-        ask: Asks a node for the end of a run's log; see `run_replies.log_reply`.
-
-    Raises:
-        UnavailableError: The node of the report cannot be reached.
+    `find` returns a report, in a thread; `ask` asks a node for the end of a run's log, see
+    `run_replies.log_reply`. A node that cannot be reached is an `UnavailableError`.
     """
     run_or_error = await asyncio.to_thread(find, report)
     if run_or_error is None:
@@ -261,12 +255,9 @@ async def part_of_report(
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:
-    """Yield reports as JSON texts; a single one has the log of its node.
+    """Yield reports as JSON texts; a single one has the log of its node, which `read` returns.
 
     If the node's log cannot be read, a warning says so after the lines of the summary.
-
-    Args:
-        read: Returns the log of a report by its hash; raises `LocalpuppetError` or `TimeoutError`.
     """
     some = list(islice(rows, 2))
     if len(some) != 1:

@@ -395,9 +395,7 @@ def _missing(
 ) -> Iterator[tuple[RunRow, int, NodeRow]]:
     """Yield the reports that nodes should have sent, with the numbers of the nodes and their rows.
 
-    Args:
-        connection: The connection; a node without a run has a negative number.
-        names: The nodes; `None` for all.
+    A node without a run has a negative number.
     """
     find = _MAY_MISS.format(schema, _among("n.node", names))
     for text, number, ended, outcome in connection.execute(find, {"now": now, **_values(names)}):
@@ -408,11 +406,9 @@ def _missing(
 
 
 def _runs(*, latest: bool = False, asks: bool = False) -> str:
-    """Return a SELECT of runs.
+    """Return a SELECT of runs, or of only the newest run of each node if none is missing.
 
-    Args:
-        latest: Whether only the newest run of each node is needed, if none is missing.
-        asks: Whether the column `newest` is used.
+    `asks` is whether the column `newest` is used.
     """
     if latest:
         return _RUNS.format(key=_LATEST_KEY, newest="1", runs=_LATEST, some=f"NOT {_IS_MISSING}")
