@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.anchors import server_tls_context
+from localpuppet.base.machine.files import ReloadedFiles, make_private, write_durably
+from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.own_program import require_extra
+from localpuppet.base.machine.processes import share_heap
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings import FILE
@@ -33,6 +37,7 @@ from localpuppet.web.access.rules import (
     kept_host_name,
     socket_owner,
 )
+from localpuppet.web.access.serving import ConnectionTable, ListenAddress, Tls, bound, serve
 from localpuppet.web.web_settings import WebSettings, web_settings
 
 if TYPE_CHECKING:
@@ -41,15 +46,13 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import NodeName, RunId, SignerName
     from localpuppet.base.formats.values import Json
-    from localpuppet.base.machine.flock import Flock
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.kept_catalogs import NodeCatalog
     from localpuppet.fleet.leases.lease import Leases
     from localpuppet.node.app import NodeApp
-    from localpuppet.web.access.rules import AccessRule, Ends, Visitor
-    from localpuppet.web.access.serving import ListenAddress, Tls
+    from localpuppet.web.access.rules import AccessRule, Visitor
     from localpuppet.web.dashboard.fleet_feed import FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
@@ -110,7 +113,7 @@ class DashboardAccess(Value):
 
     door: "AccessRule"
     entrance: LoopbackDoor | None = None
-    tls: "Tls | None" = None
+    tls: Tls | None = None
     reads_code: "Callable[[Visitor], bool]" = lambda _: True
 
     def link(self) -> str:
@@ -120,12 +123,8 @@ class DashboardAccess(Value):
         return f"{self.entrance.url[:-1]}{ENTER}?key={self.entrance.sessions.link()}"
 
 
-class ApiAccess(Value):
-    """The access to the API; `admits` asks for the client of a connection without TLS."""
-
-    rule: LocalUserRule | PeopleDoor
-    admits: "Callable[[Ends], bool] | None" = None
-    tls: "Tls | None" = None
+# The access to the API.
+ApiAccess = tuple[LocalUserRule | PeopleDoor, Tls | None]
 
 
 class WebApp:
@@ -324,12 +323,11 @@ class WebApp:
         self,
         receiver: "HookReceiver",
         worker: "HookWorker",
-        tls: "Tls | None",
+        tls: Tls | None,
         group: asyncio.TaskGroup,
         listening: "Sequence[socket]",
         leave: asyncio.Event,
     ) -> dict[str, str]:
-        from localpuppet.web.access.serving import serve
         from localpuppet.web.hooks.receiver import CONNECTIONS
 
         app = receiver.application()
@@ -386,7 +384,6 @@ class WebApp:
 
     def site(self, file: "Path") -> "SiteInventory":
         """Return the site in a file, which is read again when it has changed."""
-        from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.rollout.site_file import read_site
         from localpuppet.web.dashboard.inventory_questions import SiteInventory
 
@@ -397,8 +394,6 @@ class WebApp:
     async def serve(self, options: WebOptions, opened: Callable[[WebAddresses], None]) -> None:
         """Serve until a signal ends the process; a port that is taken is a `StateError`."""
         require_extra("web", where="localpuppet web")
-        from localpuppet.base.machine.processes import share_heap
-        from localpuppet.web.access.serving import ListenAddress, bound
 
         share_heap()
         leave, starts = asyncio.Event(), list[tuple[ListenAddress, Callable[..., Any]]]()
@@ -445,10 +440,8 @@ class WebApp:
                     group.create_task(notifier.run(leave))
                 opened(WebAddresses(**addresses))
 
-    def _alone(self, option: str) -> "Flock":
+    def _alone(self, option: str) -> Flock:
         """Return a lock: two processes would send each message, or begin each rollout, twice."""
-        from localpuppet.base.machine.flock import Flock
-
         return Flock.need(
             self.node.settings.state / "web" / f"{option}.lock",
             f"another process serves with --{option}",
@@ -468,7 +461,6 @@ class WebApp:
         # The API, which is served already, answers meanwhile.
         await asyncio.to_thread(import_module, "localpuppet.web.dashboard.pages")
         from localpuppet.rollout.svg import draw_svg
-        from localpuppet.web.access.serving import serve
         from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.live import Live
         from localpuppet.web.dashboard.pages import application
@@ -504,10 +496,8 @@ class WebApp:
         listening: "Sequence[socket]",
         leave: asyncio.Event,
     ) -> dict[str, str]:
-        from localpuppet.base.machine.files import make_private
         from localpuppet.fleet.inventory.query.evaluating import Evaluation
         from localpuppet.fleet.inventory.query.records import CombinedRecords
-        from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.answers import AnswerBodies
         from localpuppet.web.puppetdb.app import ApiContext, application, population
@@ -518,7 +508,7 @@ class WebApp:
         sys.setswitchinterval(SWITCH)
         clock, view, memory = self.node.clock, self.view, self.memory
         reports = ReportViews(memory.path, memory.snapshot, now=self.now, forgotten=view.forgotten)
-        way = way_in(listening[0].getsockname()[1])
+        rule, tls = way_in(listening[0].getsockname()[1])
         directory = self.node.settings.state / "web"
         make_private(directory)
         answering = Answering(
@@ -531,7 +521,7 @@ class WebApp:
         context = ApiContext(
             answering=answering,
             clock=clock,
-            client=way.rule.client,
+            client=rule.client,
             details=partial(
                 part_of_report,
                 find=reports.find,
@@ -542,13 +532,13 @@ class WebApp:
 
         async def serving() -> None:
             try:
-                app = application(context, way.rule)
-                await serve(app, listening, leave, tls=way.tls, knows=way.admits)
+                knows = rule.admits if isinstance(rule, LocalUserRule) else None
+                await serve(application(context, rule), listening, leave, tls=tls, knows=knows)
             finally:
                 answering.close()
 
         group.create_task(serving())
-        return {"puppetdb": way.rule.url}
+        return {"puppetdb": rule.url}
 
     def _catalogs(self, reports: "ReportViews") -> "CatalogSource":
         """Return the source of whole catalogs, which reads from the bus and asks nodes."""
@@ -576,9 +566,7 @@ class WebApp:
 
         return CatalogSource(self.view, fetch, reports)
 
-    def way_in(
-        self, place: "ListenAddress", *, actions: bool
-    ) -> "Callable[[int], DashboardAccess]":
+    def way_in(self, place: ListenAddress, *, actions: bool) -> "Callable[[int], DashboardAccess]":
         """Return a function that builds the access to the dashboard for a port."""
         clock, file = self.node.clock, self.node.settings.state / NAME_FILE
         if not place.is_loopback:
@@ -588,7 +576,6 @@ class WebApp:
                     where="--listen",
                     hint="omit --actions or --listen",
                 )
-            from localpuppet.base.machine.files import ReloadedFiles
 
             door, tls = self._over_tls("web.people", lambda web: web.people, METHODS, LISTEN)
             readers = ReloadedFiles(
@@ -618,13 +605,13 @@ class WebApp:
 
         return on_loopback
 
-    def api_way_in(self, place: "ListenAddress") -> "Callable[[int], ApiAccess]":
+    def api_way_in(self, place: ListenAddress) -> "Callable[[int], ApiAccess]":
         """Return a function that builds the access to the API for a port."""
         if not place.is_loopback:
             door, tls = self._over_tls(
                 "web.puppetdb.names", lambda web: web.puppetdb.names, QUERY_METHODS, PUPPETDB
             )
-            return lambda port: ApiAccess(rule=door(port), tls=tls)
+            return lambda port: (door(port), tls)
         users = self._local_users()
         users()  # report errors of the list at once
 
@@ -633,15 +620,13 @@ class WebApp:
             rule = LocalUserRule(
                 place.address, port, users=users, owner=socket_owner, monotonic=monotonic
             )
-            return ApiAccess(rule=rule, admits=rule.admits)
+            return rule, None
 
         return on_loopback
 
     def _local_users(self) -> "Callable[[], Collection[int]]":
         """Return a function that returns the current readers on this machine."""
         import pwd
-
-        from localpuppet.base.machine.files import ReloadedFiles
 
         file = self.node.settings.root / FILE
 
@@ -668,7 +653,6 @@ class WebApp:
         loopback: str,
     ) -> "tuple[Callable[[int], PeopleDoor], Tls]":
         """Return the access with certificates for a port, and TLS; `setting` lists the names."""
-        from localpuppet.base.machine.files import ReloadedFiles
         from localpuppet.fleet.trust.authority import read_certificate, server_names
 
         node, file = self.node, self.node.settings.root / FILE
@@ -704,12 +688,8 @@ class WebApp:
         )
         return door, self._tls(ca)
 
-    def _tls(self, ca: "Path | None") -> "Tls":
+    def _tls(self, ca: "Path | None") -> Tls:
         """Return TLS with the dashboard's certificate, and the CA of clients if they need one."""
-        from localpuppet.base.machine.anchors import server_tls_context
-        from localpuppet.base.machine.files import ReloadedFiles
-        from localpuppet.web.access.serving import ConnectionTable, Tls
-
         certificate, key = self._server_certificate()
         files = [file for file in (ca, certificate, key) if file is not None]
         context = ReloadedFiles(files, lambda: server_tls_context(ca, certificate, key))
@@ -743,8 +723,6 @@ def opening(node: "NodeApp") -> Iterator[Callable[[str], bool]]:
 
     def open_(link: str) -> bool:
         import webbrowser
-
-        from localpuppet.base.machine.files import make_private, write_durably
 
         make_private(file.parent)
         write_durably(
