@@ -456,12 +456,7 @@ class RolloutApp:
 
 
 def site_server(
-    node: NodeApp,
-    *,
-    ca: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    default: str = "",
+    node: NodeApp, *, ca: Path | None, certificate: Path | None, key: Path | None, default: str = ""
 ) -> Fetch:
     """Return a client for Puppet servers; certificate and authorities are the node's by default.
 

@@ -163,8 +163,7 @@ class RolloutOptions(Value):
             raise InvalidInputError("--on-failure rollback requires --release")
         if self.investigate is not None and self.investigate > MAX_HOLD:
             raise InvalidInputError(
-                f"is more than {show_duration(MAX_HOLD)}, the longest hold",
-                where="--investigate",
+                f"is more than {show_duration(MAX_HOLD)}, the longest hold", where="--investigate"
             )
 
 

@@ -143,7 +143,7 @@ runs_table = TableForm(
         "resources": lambda run: [
             f"{resource.word} {resource.resource} {resource.place}".rstrip()
             for resource in run.resources
-        ],
+        ]
     },
 )
 audit_table_of_exporting = TableForm(

@@ -88,11 +88,7 @@ class DashboardStore:
     """The memory; `snapshot` lends a connection that sees no later write."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        now: Callable[[], float],
-        limits: MemoryLimits = MemoryLimits(),
+        self, path: Path, *, now: Callable[[], float], limits: MemoryLimits = MemoryLimits()
     ) -> None:
         self._database = Database(
             path,

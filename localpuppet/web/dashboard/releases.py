@@ -109,11 +109,7 @@ def sources_in_use(tallies: Mapping[str, Tally]) -> list[SourceInUse]:
 
 
 def releases(
-    asked: ListQuery,
-    tallies: Mapping[str, Tally],
-    staged: "StagedReleases",
-    *,
-    all_: Iterable[str],
+    asked: ListQuery, tallies: Mapping[str, Tally], staged: "StagedReleases", *, all_: Iterable[str]
 ) -> list[ReleaseRow]:
     """Return releases in order: those that nodes run, and those staged on this machine."""
     oldest = {_source(release): release for release in sorted(all_, key=tag_order, reverse=True)}

@@ -163,10 +163,7 @@ def _goes_back(state: RolloutState) -> tuple[str, ...]:
 Groups = Sequence[Sequence[NodeName]]
 # Fields of the form that are options of 'localpuppet rollout run'; those in `FLAGS` have no value.
 FLAGS = ("noop", "skip_unready")
-OPTIONS = (
-    *("release", "canary", "batch", "window", "max_failures", "on_failure", "pause"),
-    *FLAGS,
-)
+OPTIONS = (*("release", "canary", "batch", "window", "max_failures", "on_failure", "pause"), *FLAGS)
 # What is neither in the plan nor a doubt: a node that a rollout cannot run now.
 UNREADY = (UNRESPONSIVE, NOT_TRUSTED, ON_HOLD)
 

@@ -233,11 +233,7 @@ class SigningActor:
     async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[ActionResult]:
         fleet = self._fleet
         call = sending.Outgoing(
-            hosts=deed.nodes,
-            tags=(),
-            ttl=TTL,
-            keyprefix=fleet.settings.agent.keyprefix,
-            keyttl=TTL,
+            hosts=deed.nodes, tags=(), ttl=TTL, keyprefix=fleet.settings.agent.keyprefix, keyttl=TTL
         )
         sent = await fleet.send(call, kv, run=None)
         return [

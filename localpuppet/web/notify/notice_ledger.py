@@ -161,8 +161,7 @@ class NoticeLedger:
             "INSERT INTO told VALUES (?, ?)", [(name, text.id) for text in opened]
         )
         connection.executemany(
-            "DELETE FROM told WHERE channel = ? AND id = ?",
-            [(name, key) for key in told - is_open],
+            "DELETE FROM told WHERE channel = ? AND id = ?", [(name, key) for key in told - is_open]
         )
         if is_new or len(opened) > AT_ONCE or len(closed) > AT_ONCE:
             still = [text for key, text in texts.items() if key in is_open]

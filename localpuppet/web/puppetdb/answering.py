@@ -247,10 +247,7 @@ class Answering:
         return RequestDeadline(self.monotonic, most if seconds is None else min(seconds, most))
 
     async def answer(
-        self,
-        question: Callable[[], Question],
-        key: AnswerKey,
-        deadline: RequestDeadline,
+        self, question: Callable[[], Question], key: AnswerKey, deadline: RequestDeadline
     ) -> answers.WrittenAnswer:
         """Return the answer to a question; an equal question that waits is evaluated once.
 

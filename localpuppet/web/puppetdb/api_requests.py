@@ -131,11 +131,7 @@ _ROWS = {
     ),
     "factsets": _RowPath(name="factset", parts={"facts": ApiEndpoint(entity="factsets")}),
     "nodes": _RowPath(name="node", below=("facts", "resources")),
-    "producers": _RowPath(
-        name="producer",
-        key="name",
-        below=("catalogs", "factsets", "reports"),
-    ),
+    "producers": _RowPath(name="producer", key="name", below=("catalogs", "factsets", "reports")),
     "reports": _RowPath(
         name="report",
         key="hash",
