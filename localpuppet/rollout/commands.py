@@ -100,18 +100,14 @@ def refusal(sent: SentCommand, state: RolloutState) -> str:
         return "" if _approved(sent, state) else _not_differing(sent, state)
     if sent.command is RolloutCommand.PAUSE and state.paused is not None:
         return f"is already paused: {state.paused.reason}"
-    if sent.command is RolloutCommand.CONTINUE and state.paused is None:
-        return "is not paused"
-    if (
-        sent.command is RolloutCommand.CONTINUE
-        and state.differing
-        and state.paused
-        and state.paused.needs_approval
-    ):
-        nodes = shown_names(sorted(turn.node for turn in state.differing))
-        return f"waits until what {nodes} would change is approved"
-    if sent.command is RolloutCommand.CONTINUE and sent.about != identify_pause(state):
-        return "paused again since then: check what it waits for now"
+    if sent.command is RolloutCommand.CONTINUE:
+        if state.paused is None:
+            return "is not paused"
+        if state.differing and state.paused.needs_approval:
+            nodes = shown_names(sorted(turn.node for turn in state.differing))
+            return f"waits until what {nodes} would change is approved"
+        if sent.about != identify_pause(state):
+            return "paused again since then: check what it waits for now"
     if sent.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
@@ -426,28 +422,23 @@ async def send_over_bus(
         ) from None
 
 
+@dataclass(slots=True, eq=False)
 class EventRecorder:
     """Records the events of a rollout with the time of writing, and receives commands for it."""
 
-    def __init__(
-        self,
-        journal: JournalWriter,
-        clock: Clock,
-        *,
-        changed: Callable[[], None],
-        sources: Sequence[Callable[[Take], Coroutine[Any, Any, None]]],
-    ) -> None:
-        self._journal, self._clock = journal, clock
-        self._changed, self._sources = changed, sources
+    journal: JournalWriter
+    clock: Clock
+    changed: Callable[[], None]
+    sources: Sequence[Callable[[Take], Coroutine[Any, Any, None]]]
 
     def append(self, *events: Event) -> None:
         """Append events: all are on the disk afterwards, or none is and this raises."""
-        self._journal.append(*events, at=show_time(self.now()))
-        self._changed()
+        self.journal.append(*events, at=show_time(self.now()))
+        self.changed()
 
     def now(self) -> datetime:
         """Return the time that the next event gets, UTC."""
-        return self._clock.now()
+        return self.clock.now()
 
     async def hear(self, take: Take) -> None:
         """Deliver operators' commands, for as long as this is awaited.
@@ -455,7 +446,7 @@ class EventRecorder:
         `take` returns why a command is rejected, or empty once it is recorded.
         """
         async with asyncio.TaskGroup() as group:
-            for source in self._sources:
+            for source in self.sources:
                 group.create_task(source(take))
 
 

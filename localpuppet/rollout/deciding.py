@@ -352,18 +352,6 @@ def checks_of(plan: Plan) -> dict[events.NodeRun, Checks]:
     return by_run
 
 
-def needed(
-    skipped: Collection[NodeName], consumers: Consumers
-) -> Sequence[tuple[NodeName, NodeName]]:
-    """Return each skipped node that another node depends on, with that node."""
-    return [
-        (node, other)
-        for node in sorted(skipped)
-        for other in consumers.get(node, ())
-        if other not in skipped
-    ]
-
-
 SHOWN = 3  # reasons in a message
 
 
@@ -378,7 +366,7 @@ def can_do_without(state: RolloutState, problems: Collection[NodeName]) -> bool:
         state.began.options.skip_unready
         and begun.isdisjoint(problems)
         and not {*problems, *state.skipped}.issuperset(state.nodes)
-        and not _needed(state, problems)
+        and not needed({*problems, *state.skipped}, state.began.consumers)
     )
 
 
@@ -391,14 +379,20 @@ def why_not_ready(state: RolloutState, problems: Mapping[NodeName, str]) -> str:
     reasons = [f"{shown_names(nodes)}: {why}" for why, nodes in common]
     left = sum(len(nodes) for _, nodes in common[SHOWN:])
     more = f"; and {left} more" if left else ""
-    if state.began.options.skip_unready and (pairs := _needed(state, problems)):
+    pairs = needed({*problems, *state.skipped}, state.began.consumers)
+    if state.began.options.skip_unready and pairs:
         more += f"; not left out, because {shown_names(pairs)}"
     return "; ".join(reasons[:SHOWN]) + more
 
 
-def _needed(state: RolloutState, problems: Collection[NodeName]) -> list[str]:
-    pairs = needed({*problems, *state.skipped}, state.began.consumers)
-    return [f"{other} consumes what {node} produces" for node, other in pairs]
+def needed(left_out: Collection[NodeName], consumers: Consumers) -> list[str]:
+    """Return which nodes that take part depend on nodes that are left out, a text for each."""
+    return [
+        f"{other} consumes what {node} produces"
+        for node in sorted(left_out)
+        for other in consumers.get(node, ())
+        if other not in left_out
+    ]
 
 
 SHORTEST = 12  # the fewest digits of a digest that an operator may write

@@ -1,10 +1,11 @@
 """The events of a rollout, as its journal holds them; a rollout has no other memory."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import from_record, register_form, to_record
@@ -298,27 +299,11 @@ Event = (
 
 TimedEvent = tuple[str, Event]  # with the time of its writing, ISO 8601
 
-# The value of `event`; independent of the class names, which may change.
-_KINDS: Mapping[type[Event], str] = {
-    RolloutBegan: "rollout_began",
-    RolloutResumed: "rollout_resumed",
-    LastRunsReported: "last_runs_reported",
-    NodesSkipped: "nodes_skipped",
-    StagingEnded: "staging_ended",
-    NodeRunsStarted: "node_runs_started",
-    NodeRunUnanswered: "node_run_unanswered",
-    NodeRunEnded: "node_run_ended",
-    ChecksEnded: "checks_ended",
-    ChangesPredicted: "changes_predicted",
-    ChangesApproved: "changes_approved",
-    NodeRunsWithdrawn: "node_runs_withdrawn",
-    RolloutPaused: "rollout_paused",
-    RolloutTakenOver: "rollout_taken_over",
-    RolloutContinued: "rollout_continued",
-    RolloutStopped: "rollout_stopped",
-    RolloutEnded: "rollout_ended",
+# The value of `event` is the class name: "node_runs_started".
+_CLASSES: Mapping[str, type[Event]] = {
+    re.sub(r"\B(?=[A-Z])", "_", class_.__name__).lower(): class_ for class_ in get_args(Event)
 }
-_CLASSES = {kind: class_ for class_, kind in _KINDS.items()}
+_KINDS = {class_: kind for kind, class_ in _CLASSES.items()}
 
 
 def to_dict(event: Event) -> dict[str, Any]:

@@ -386,16 +386,9 @@ class RolloutState:
 
 
 def _turns(event: Event) -> Sequence[NodeRun]:
-    if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
-        return event.node_runs
-    return (
-        (event.node_run,)
-        if isinstance(
-            event,
-            NodeRunUnanswered | NodeRunEnded | ChecksEnded | ChangesPredicted | ChangesApproved,
-        )
-        else ()
-    )
+    """Return the node runs that an event is about."""
+    turn: NodeRun | None = getattr(event, "node_run", None)
+    return getattr(event, "node_runs", ()) if turn is None else (turn,)
 
 
 class ProgressState(StrEnum):

@@ -25,18 +25,7 @@ from localpuppet.base.machine.processes import share_heap
 from localpuppet.base.value import Value
 from localpuppet.fleet.app import FleetApp
 from localpuppet.node.settings import FILE
-from localpuppet.web.access.rules import (
-    ENTER,
-    METHODS,
-    QUERY_METHODS,
-    LocalUserRule,
-    LoopbackDoor,
-    PeopleDoor,
-    Sessions,
-    host_name,
-    kept_host_name,
-    socket_owner,
-)
+from localpuppet.web.access import rules
 from localpuppet.web.access.serving import ConnectionTable, ListenAddress, Tls, bound, serve
 from localpuppet.web.web_settings import WebSettings, web_settings
 
@@ -112,7 +101,7 @@ class DashboardAccess(Value):
     """
 
     door: "AccessRule"
-    entrance: LoopbackDoor | None = None
+    entrance: rules.LoopbackDoor | None = None
     tls: Tls | None = None
     reads_code: "Callable[[Visitor], bool]" = lambda _: True
 
@@ -120,11 +109,11 @@ class DashboardAccess(Value):
         """Return a one-time link; empty over TLS."""
         if self.entrance is None:
             return ""
-        return f"{self.entrance.url[:-1]}{ENTER}?key={self.entrance.sessions.link()}"
+        return f"{self.entrance.url[:-1]}{rules.ENTER}?key={self.entrance.sessions.link()}"
 
 
 # The access to the API.
-ApiAccess = tuple[LocalUserRule | PeopleDoor, Tls | None]
+ApiAccess = tuple[rules.LocalUserRule | rules.PeopleDoor, Tls | None]
 
 
 class WebApp:
@@ -532,7 +521,7 @@ class WebApp:
 
         async def serving() -> None:
             try:
-                knows = rule.admits if isinstance(rule, LocalUserRule) else None
+                knows = rule.admits if isinstance(rule, rules.LocalUserRule) else None
                 await serve(application(context, rule), listening, leave, tls=tls, knows=knows)
             finally:
                 answering.close()
@@ -577,7 +566,7 @@ class WebApp:
                     hint="omit --actions or --listen",
                 )
 
-            door, tls = self._over_tls("web.people", lambda web: web.people, METHODS, LISTEN)
+            door, tls = self._over_tls("web.people", lambda web: web.people, rules.METHODS, LISTEN)
             readers = ReloadedFiles(
                 [self.node.settings.root / FILE],
                 lambda: self.node.again().section(web_settings).release_readers,
@@ -596,9 +585,9 @@ class WebApp:
             if place.is_localhost:
                 # While no dashboard runs, another user can serve pages at a kept name (ADR 41).
                 # Their scripts could read with the next session, but must not act with it.
-                name = host_name() if actions else kept_host_name(file)
-            sessions = Sessions(clock.monotonic)
-            door = LoopbackDoor(
+                name = rules.host_name() if actions else rules.kept_host_name(file)
+            sessions = rules.Sessions(clock.monotonic)
+            door = rules.LoopbackDoor(
                 place.address, port, sessions, clock.monotonic, acts=actions, name=name
             )
             return DashboardAccess(door=door, entrance=door)
@@ -609,7 +598,7 @@ class WebApp:
         """Return a function that builds the access to the API for a port."""
         if not place.is_loopback:
             door, tls = self._over_tls(
-                "web.puppetdb.names", lambda web: web.puppetdb.names, QUERY_METHODS, PUPPETDB
+                "web.puppetdb.names", lambda web: web.puppetdb.names, rules.QUERY_METHODS, PUPPETDB
             )
             return lambda port: (door(port), tls)
         users = self._local_users()
@@ -617,8 +606,8 @@ class WebApp:
 
         def on_loopback(port: int) -> ApiAccess:
             monotonic = self.node.clock.monotonic
-            rule = LocalUserRule(
-                place.address, port, users=users, owner=socket_owner, monotonic=monotonic
+            rule = rules.LocalUserRule(
+                place.address, port, users=users, owner=rules.socket_owner, monotonic=monotonic
             )
             return rule, None
 
@@ -651,7 +640,7 @@ class WebApp:
         listed: "Callable[[WebSettings], Collection[SignerName]]",
         methods: Collection[str],
         loopback: str,
-    ) -> "tuple[Callable[[int], PeopleDoor], Tls]":
+    ) -> "tuple[Callable[[int], rules.PeopleDoor], Tls]":
         """Return the access with certificates for a port, and TLS; `setting` lists the names."""
         from localpuppet.fleet.trust.authority import read_certificate, server_names
 
@@ -678,7 +667,7 @@ class WebApp:
                 hint="set web.certificate and web.key to another certificate",
             )
         door = partial(
-            PeopleDoor,
+            rules.PeopleDoor,
             names,
             people=ReloadedFiles([file], lambda: listed(node.again().section(web_settings))),
             holder=self.fleet.verifier.holder,

@@ -450,7 +450,8 @@ def test_a_plan_becomes_groups_with_checks_and_consumers() -> None:
     assert found.title == "shop"
     consumers = consumers_of(found.needs)
     assert consumers == {node(1): (node(2), node(3)), node(2): (node(3),)}
-    assert needed([node(1)], consumers) == [(node(1), node(2)), (node(1), node(3))]
+    texts = [f"{node(other)} consumes what {node(1)} produces" for other in (2, 3)]
+    assert needed([node(1)], consumers) == texts
     assert needed([node(1), node(2), node(3)], consumers) == []
     assert found.needs == (
         ExportDependency(producers=(node(2),), consumers=(node(3),)),

@@ -1,5 +1,5 @@
 """Commands for plans and rollouts, and how these are printed.
 
-verbs: `kicks`, `order`, `rollout`, `rollout_reports`, `rollout_run`.
+verbs: `kicks`, `order`, `rollout`, `rollout_control`, `rollout_run`.
 shared by verbs: `rollout_text`.
 """

@@ -15,7 +15,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.app import FleetApp, run
-from localpuppet.fleet.cli.requests import chosen, shown
+from localpuppet.fleet.cli.requests import chosen, read_values, shown
 from localpuppet.fleet.requests.request_client import CatalogComparison, by_change, compare_on
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
@@ -204,8 +204,6 @@ def _delivery(node: NodeApp, given: dict[str, Any]) -> rollout_options.Delivery 
         if given["values"] is not None or given["allow_older"]:
             raise click.UsageError("--values and --allow-older require --release")
         return None
-    from localpuppet.fleet.cli.requests import read_values
-
     layers, classes = read_values(node, given["values"])
     release = ReleasePath.parse(given["release"], where="--release")
     return rollout_options.Delivery(

@@ -90,8 +90,6 @@ _FOLLOWS = {
         " audit view. A hold keeps a run from starting; a run that has started continues."
     ),
     Action.NOOP: "A hold keeps a run from starting; a run that has started continues.",
-    Action.HOLD: "",
-    Action.ENABLE: "",
 }
 _COMMANDS = {
     Action.TRIGGER: ("trigger",),
@@ -99,13 +97,8 @@ _COMMANDS = {
     Action.HOLD: ("disable",),
     Action.ENABLE: ("enable",),
 }
-# The action in the node's policy.
-NEEDS = {
-    Action.TRIGGER: "trigger",
-    Action.NOOP: "runonce",
-    Action.HOLD: "disable",
-    Action.ENABLE: "enable",
-}
+# The action in the node's policy is the command.
+NEEDS = {action: words[0] for action, words in _COMMANDS.items()}
 
 
 class NodeAction(Value):
@@ -198,7 +191,7 @@ class ActionOutcome(Value):
         """Return the result of an action of nodes."""
         return replace(
             cls.of_results(results),
-            follows=_FOLLOWS[deed.action],
+            follows=_FOLLOWS.get(deed.action, ""),
             command=deed.command,
             opposite=Action.ENABLE if deed.action is Action.HOLD else Action.HOLD,
         )

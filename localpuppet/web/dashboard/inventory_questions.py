@@ -440,7 +440,12 @@ class RunLogTail(Value):
     @classmethod
     def read(cls, fields: Mapping[str, Json]) -> "RunLogTail":
         """Return the log in an answer, see `runs.run_replies.log_reply`."""
-        lines = _texts(fields.get("lines", []))
+        raw = fields.get("lines", [])
+        lines = [text for text in raw if isinstance(text, str)] if isinstance(raw, list) else []
+        if lines != raw:
+            raise InvalidInputError(
+                "is not a valid part of a report", where="the node's answer: a list of texts"
+            )
         kept = lines[-MOST_LINES:]
         before = _number(fields.get("before")) + len(lines) - len(kept)
         origins = fields.get("origins")
@@ -453,15 +458,5 @@ class RunLogTail(Value):
         )
 
 
-def _texts(value: Json) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise _bad("a list of texts")
-    return tuple(map(str, value))
-
-
 def _number(value: Json) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _bad(place: str) -> InvalidInputError:
-    return InvalidInputError("is not a valid part of a report", where=f"the node's answer: {place}")

@@ -116,17 +116,13 @@ class DashboardStore:
             seconds=patience,
             waits=waits,
         ):
-            return self._make()
-
-    def _make(self) -> bool:
-        """Create a file of this format; return whether one of an earlier format existed."""
-        try:
+            try:
+                with self._database.use():
+                    return False
+            except EarlierFormatError:
+                self._database.remove()
             with self._database.use():
-                return False
-        except EarlierFormatError:
-            self._database.remove()
-        with self._database.use():
-            return True
+                return True
 
     def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
@@ -220,12 +216,6 @@ class DashboardStore:
         with self._database.snapshot() as connection:
             (hour,) = connection.execute("SELECT min(hour) FROM hours WHERE runs > 0").fetchone()
         return None if hour is None else hour * HOUR
-
-    def failures(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each failure cause was first and last seen, seconds since 1970."""
-        with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT failure_cause, first, last FROM failures")
-            return {cause: (first, last) for cause, first, last in rows}
 
     def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""

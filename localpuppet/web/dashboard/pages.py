@@ -31,6 +31,7 @@ from localpuppet.web.access.rules import (
     Visitor,
 )
 from localpuppet.web.dashboard import list_query, run_queries
+from localpuppet.web.dashboard import nodes as node_table
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
@@ -39,18 +40,6 @@ from localpuppet.web.dashboard.finding import FindViews
 from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
-from localpuppet.web.dashboard.nodes import (
-    MOST,
-    FailureGroup,
-    Names,
-    Overview,
-    Tally,
-    failure_groups,
-    of_name,
-    of_names,
-    overview,
-    tallies,
-)
 from localpuppet.web.dashboard.releases import sources_in_use
 from localpuppet.web.dashboard.rollout_actions import buttons
 from localpuppet.web.dashboard.rollouts import (
@@ -137,13 +126,13 @@ class Pages:
         names, problem = await self.lists.names(asked)
         summary, groups, in_use = await asyncio.to_thread(parts.memory.read, _summary, names, now)
         rollouts = await asyncio.to_thread(self._rollouts)
-        sources = sources_in_use(in_use)[:MOST]
+        sources = sources_in_use(in_use)[: node_table.MOST]
         chart = await self.history.chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=summary,
-            failures=groups.rows[:MOST],
+            failures=groups.rows[: node_table.MOST],
             all_failures=groups.total,
             rollouts=active_rollouts(rollouts, summary.rollout_holds, now=now),
             most_names=MOST_NAMES,
@@ -166,7 +155,7 @@ class Pages:
         before_text = request.query_params.get("before")
         before = RunId.parse(before_text) if before_text else None
         read = self._parts.memory.read
-        row = await asyncio.to_thread(read, of_name, name)
+        row = await asyncio.to_thread(read, node_table.of_name, name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
             raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
@@ -196,7 +185,7 @@ class Pages:
     async def compared(self, request: Request) -> Response:
         """Show two nodes side by side."""
         names = [NodeName.parse(request.query_params.get(key, "")) for key in ("a", "b")]
-        rows = await asyncio.to_thread(self._parts.memory.read, of_names, names)
+        rows = await asyncio.to_thread(self._parts.memory.read, node_table.of_names, names)
         pair = [(rows[name], await self._parts.inventory.entry(name)) for name in names]
         for name, (row, entry) in zip(names, pair, strict=True):
             if row is None and entry is None:
@@ -219,7 +208,7 @@ class Pages:
         run = RunId.parse(request.path_params["run"])
         read = self._parts.memory.read
         known: RunRow | None = await asyncio.to_thread(read, run_queries.of_id, run, name)
-        row = await asyncio.to_thread(read, of_name, name)
+        row = await asyncio.to_thread(read, node_table.of_name, name)
         if known is None and row is not None and row.last is not None and row.run == run:
             known = RunRow.of_end(name, row.last)  # its summary is still on its way
         if known is None:
@@ -334,13 +323,17 @@ class Pages:
 
 
 def _summary(
-    connection: Connection, names: Names, now: float
-) -> tuple[Overview, list_query.ListPage[FailureGroup], Mapping[str, Tally]]:
+    connection: Connection, names: node_table.Names, now: float
+) -> tuple[
+    node_table.Overview,
+    list_query.ListPage[node_table.FailureGroup],
+    Mapping[str, node_table.Tally],
+]:
     worst = list_query.ListQuery.parse({}, list_query.FAILURES)
     return (
-        overview(connection, names, now=now),
-        failure_groups(connection, worst, names),
-        tallies(connection, names),
+        node_table.overview(connection, names, now=now),
+        node_table.failure_groups(connection, worst, names),
+        node_table.tallies(connection, names),
     )
 
 

@@ -25,14 +25,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.key_value import (
-    Change,
-    KeyListing,
-    KeyRemoval,
-    KeyValue,
-    KeyValueEntry,
-    entries,
-)
+from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.store_calls import cancel_all
 from localpuppet.fleet.inventory.presence import HoldView, run_id_of
 from localpuppet.fleet.triggers.cause import DROPPED, MOST, TriggerOutcome
@@ -58,7 +51,7 @@ class RemoteRollouts:
     """
 
     def __init__(
-        self, heads: "Callable[[KeyValue], RolloutCheckpoints]", *, again: float = AGAIN
+        self, heads: "Callable[[key_value.KeyValue], RolloutCheckpoints]", *, again: float = AGAIN
     ) -> None:
         self._heads = heads
         self._again = again
@@ -67,7 +60,7 @@ class RemoteRollouts:
 
     async def follow(
         self,
-        store: Callable[[], Awaitable[KeyValue]],
+        store: Callable[[], Awaitable[key_value.KeyValue]],
         changed: Callable[[], None],
         leave: asyncio.Event,
     ) -> None:
@@ -78,7 +71,7 @@ class RemoteRollouts:
             await cancel_all([following])
 
     async def _follow(
-        self, store: Callable[[], Awaitable[KeyValue]], changed: Callable[[], None]
+        self, store: Callable[[], Awaitable[key_value.KeyValue]], changed: Callable[[], None]
     ) -> None:
         while True:
             try:
@@ -91,13 +84,13 @@ class RemoteRollouts:
                 pass  # an unreachable bus is shown; without the right there are no checkpoints
             await asyncio.sleep(self._again)
 
-    async def _take(self, heads: "RolloutCheckpoints", change: Change) -> None:
-        known = {} if isinstance(change, KeyListing) else dict(self.heads)
-        if isinstance(change, KeyRemoval):
+    async def _take(self, heads: "RolloutCheckpoints", change: key_value.Change) -> None:
+        known = {} if isinstance(change, key_value.KeyListing) else dict(self.heads)
+        if isinstance(change, key_value.KeyRemoval):
             known = {
                 rollout: known[rollout] for rollout in known if heads.key(rollout) != change.key
             }
-        for entry in entries(change):
+        for entry in key_value.entries(change):
             # Large ones take a while to unpack.
             head = await asyncio.to_thread(_believed, heads, entry)
             if head is not None:
@@ -120,7 +113,9 @@ def report_of(head: "RolloutCheckpoint") -> "RolloutReport | None":
     return replace(RolloutReport.of(head.events, taken=True), word=ELSEWHERE)
 
 
-def _believed(heads: "RolloutCheckpoints", entry: KeyValueEntry) -> "RolloutCheckpoint | None":
+def _believed(
+    heads: "RolloutCheckpoints", entry: key_value.KeyValueEntry
+) -> "RolloutCheckpoint | None":
     try:
         return heads.believed(entry).head
     except LocalpuppetError:

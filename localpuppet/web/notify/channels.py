@@ -28,21 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.text import one_line, shortened, split_url
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
-from localpuppet.base.http import (
-    Deadline,
-    HttpClient,
-    HttpError,
-    HttpRequest,
-    HttpRoute,
-    LookUp,
-    connect,
-    resolve,
-)
 from localpuppet.base.machine.anchors import tls_context
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import TAGS, tag_order
@@ -79,7 +70,7 @@ class Channel:
 
     settings: ChannelSettings
     root: Path
-    look_up: LookUp = socket.getaddrinfo
+    look_up: http.LookUp = socket.getaddrinfo
 
     def send(self, notice: Notice, *, now: float) -> None:
         """Send a message; it waits for the network, so it needs a thread.
@@ -137,17 +128,17 @@ class Channel:
         """POST JSON, and return the status of the answer, with its body if that explains a 400."""
         with _channel_errors():
             plain = is_loopback(split_url(url, where="").hostname or "")
-            client = HttpClient(HttpRoute(ca=self._ca, plain=plain), look_up=self.look_up)
-            request = HttpRequest(
+            client = http.HttpClient(http.HttpRoute(ca=self._ca, plain=plain), look_up=self.look_up)
+            request = http.HttpRequest(
                 url=url,
                 method="POST",
                 headers={"Content-Type": "application/json", **headers},
                 body=body,
             )
-            with client.open(request, Deadline(DEADLINE)) as answer:
+            with client.open(request, http.Deadline(DEADLINE)) as answer:
                 body = b""
                 if answer.status == 400:
-                    with suppress(HttpError):  # the status says enough
+                    with suppress(http.HttpError):  # the status says enough
                         body = answer.body(MAX_ANSWER)
                 return answer.status, body
 
@@ -157,7 +148,7 @@ class Channel:
 
     def _mail(self, message: EmailMessage) -> None:
         host, _, port = self.settings.server.rpartition(":")
-        host, deadline = host.strip("[]"), Deadline(DEADLINE)
+        host, deadline = host.strip("[]"), http.Deadline(DEADLINE)
         context = tls_context(self._ca)
         timer = threading.Timer(DEADLINE, deadline.end)  # against one byte now and then
         timer.daemon = True
@@ -170,8 +161,8 @@ class Channel:
                 server: _WatchedSmtp = _WatchedSmtps(timeout=patience, context=context)
             else:
                 server = _WatchedSmtp(timeout=patience)
-            addresses = resolve(host, int(port), deadline, look_up=self.look_up)
-            server.dial = lambda: connect(addresses, deadline)
+            addresses = http.resolve(host, int(port), deadline, look_up=self.look_up)
+            server.dial = lambda: http.connect(addresses, deadline)
             server.watched = lambda line: deadline.watch(stack.enter_context(line))
             stack.callback(server.close)
             server._host = host  # type: ignore[attr-defined]  # the name in TLS
@@ -207,7 +198,7 @@ class _WatchedSmtps(smtplib.SMTP_SSL, _WatchedSmtp):
 
 
 @contextmanager
-def _timeout_of(deadline: Deadline) -> Iterator[None]:
+def _timeout_of(deadline: http.Deadline) -> Iterator[None]:
     """Raise `ChannelError` if a connection broke because its deadline ended it."""
     try:
         yield
@@ -242,7 +233,7 @@ def _channel_errors() -> Iterator[None]:
         raise ChannelError(f"the mail server failed: {type(error).__name__}") from None
     except ssl.SSLError as error:
         raise ChannelError(f"TLS failed: {one_line(error.reason or 'unknown')}") from None
-    except HttpError as error:
+    except http.HttpError as error:
         raise ChannelError(str(error)) from None
     except LocalpuppetError as error:
         raise ChannelError(error.what) from None  # its place would be the URL

@@ -39,16 +39,7 @@ from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.nodes import CONCERNS
 from localpuppet.web.dashboard.rollouts import RolloutRow, active_rollouts
 from localpuppet.web.dashboard.run_queries import drifting
-from localpuppet.web.notify.channels import (
-    Channel,
-    ChannelError,
-    CommitStatus,
-    PartlyTakenError,
-    StatusSender,
-    due,
-    nodes_of_source,
-    statuses_of,
-)
+from localpuppet.web.notify import channels
 from localpuppet.web.notify.notice_ledger import LAST, ChannelState, NoticeLedger, SentStatus
 from localpuppet.web.notify.routing import (
     KEPT,
@@ -244,11 +235,11 @@ class FleetSight:
             ]
         )
 
-    def statuses(self, route: Route) -> list[CommitStatus]:
+    def statuses(self, route: Route) -> list[channels.CommitStatus]:
         """Return the statuses of commits for a git host; it reads files."""
         source = route.channel.source
-        nodes = self.memory.read(nodes_of_source, source)
-        return statuses_of(self.releases(source), nodes, route)
+        nodes = self.memory.read(channels.nodes_of_source, source)
+        return channels.statuses_of(self.releases(source), nodes, route)
 
 
 class Election:
@@ -400,7 +391,7 @@ class Notifier:
         try:
             try:
                 await work
-            except ChannelError as error:
+            except channels.ChannelError as error:
                 await self._settle(route, str(error))
         except StateError as error:
             self._note("notify", f"messages cannot be stored: {error}")
@@ -414,7 +405,7 @@ class Notifier:
         await loop.run_in_executor(self._exchanges, partial(call, *parts, **more))
 
     async def _deliver(self, route: Route) -> None:
-        channel = Channel(route.channel, self.root)
+        channel = channels.Channel(route.channel, self.root)
         while not self._leaves:
             now = self._now()
             waiting = await asyncio.to_thread(self.ledger.next_notice, route.name, now=now)
@@ -425,7 +416,7 @@ class Notifier:
             if self._taken.get(route.name) != number:
                 try:
                     await self._exchange(channel.send, notice, now=now)
-                except PartlyTakenError as error:
+                except channels.PartlyTakenError as error:
                     problem = str(error)
                 self._taken[route.name] = number
             await asyncio.to_thread(self.ledger.take_away, number)
@@ -444,7 +435,7 @@ class Notifier:
             return
         if not await asyncio.to_thread(self.ledger.is_due, name, now=now):
             return
-        channel, fleet = Channel(route.channel, self.root), self.settings.fleet
+        channel, fleet = channels.Channel(route.channel, self.root), self.settings.fleet
         if route.channel.type is ChannelType.HEARTBEAT:
             await self._exchange(channel.beat)
         else:
@@ -455,18 +446,18 @@ class Notifier:
     async def _show_commits(self, route: Route) -> None:
         """Send a git host the statuses of commits that differ from those that it took."""
         now, name, ledger = self._now(), route.name, self.ledger
-        channel = Channel(route.channel, self.root)
-        sender = StatusSender(channel, self.settings.fleet, self.settings.dashboard)
+        channel = channels.Channel(route.channel, self.root)
+        sender = channels.StatusSender(channel, self.settings.fleet, self.settings.dashboard)
         statuses = await asyncio.to_thread(self.sight.statuses, route)
         sent = await asyncio.to_thread(ledger.sent_statuses, name)
-        waiting = due(statuses, sent, now=now)
+        waiting = channels.due(statuses, sent, now=now)
         for status in waiting:
             if self._leaves:
                 return
             problem = ""
             try:
                 await self._exchange(sender.send, status)
-            except ChannelError as error:
+            except channels.ChannelError as error:
                 problem = f"{status.release}: {error}"
             one = sent.get(status.commit, SentStatus()).after(status.shown, problem, now)
             sent[status.commit] = one

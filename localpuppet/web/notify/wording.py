@@ -12,30 +12,21 @@ from enum import StrEnum
 
 from localpuppet.base.formats.converter import JsonRecord
 from localpuppet.base.formats.text import one_line
-from localpuppet.web.notify.routing import (
-    ChannelSettings,
-    ChannelType,
-    Condition,
-    Incident,
-    IncidentKind,
-    NotifySettings,
-    Route,
-    Severity,
-)
+from localpuppet.web.notify import routing
 
 SCHEMA = 1
 # Nodes that a message names, and incidents that a summary does.
 MOST_NAMED, MOST_LISTED = 5, 5
-_SENTENCES: Mapping[IncidentKind, tuple[str, str]] = {
-    IncidentKind.FAILED: ("1 node fails", "{} nodes fail"),
-    IncidentKind.LATE: ("1 node is late", "{} nodes are late"),
-    IncidentKind.UNRESPONSIVE: ("1 node is unresponsive", "{} nodes are unresponsive"),
-    IncidentKind.NOT_TRUSTED: ("1 node is not trusted", "{} nodes are not trusted"),
-    IncidentKind.EXPIRY: (
+_SENTENCES: Mapping[routing.IncidentKind, tuple[str, str]] = {
+    routing.IncidentKind.FAILED: ("1 node fails", "{} nodes fail"),
+    routing.IncidentKind.LATE: ("1 node is late", "{} nodes are late"),
+    routing.IncidentKind.UNRESPONSIVE: ("1 node is unresponsive", "{} nodes are unresponsive"),
+    routing.IncidentKind.NOT_TRUSTED: ("1 node is not trusted", "{} nodes are not trusted"),
+    routing.IncidentKind.EXPIRY: (
         "the certificate of 1 node expires",
         "the certificates of {} nodes expire",
     ),
-    IncidentKind.WRONG_RELEASE: (
+    routing.IncidentKind.WRONG_RELEASE: (
         "1 node has other bytes of a release",
         "{} nodes have other bytes of a release",
     ),
@@ -58,8 +49,8 @@ class IncidentText(JsonRecord):
     """
 
     id: str
-    kind: IncidentKind
-    severity: Severity
+    kind: routing.IncidentKind
+    severity: routing.Severity
     cause: str
     title: str
     release: str
@@ -71,7 +62,7 @@ class IncidentText(JsonRecord):
     url: str
 
     @classmethod
-    def of(cls, incident: Incident, route: Route, dashboard: str) -> "IncidentText":
+    def of(cls, incident: routing.Incident, route: routing.Route, dashboard: str) -> "IncidentText":
         """Return the text of an incident that has opened."""
         about = incident.condition
         nodes = route.of_nodes(about)
@@ -97,15 +88,15 @@ class IncidentText(JsonRecord):
         return ", ".join(self.nodes) + (f" and {more} more" if more else "")
 
 
-def _title(incident: Incident, count: int) -> str:
+def _title(incident: routing.Incident, count: int) -> str:
     about = incident.condition
-    if about.kind is IncidentKind.DRIFT:
+    if about.kind is routing.IncidentKind.DRIFT:
         return f"Puppet keeps correcting {about.subject}"
-    if about.kind is IncidentKind.EXPIRY and about.subject:
+    if about.kind is routing.IncidentKind.EXPIRY and about.subject:
         return f"the certificate {about.subject} expires"
-    if about.kind is IncidentKind.ROLLOUT:
+    if about.kind is routing.IncidentKind.ROLLOUT:
         return f"the rollout {about.subject}"
-    if about.kind is IncidentKind.BUS:
+    if about.kind is routing.IncidentKind.BUS:
         return about.subject
     one, several = _SENTENCES[about.kind]
     return one if count == 1 else several.format(count)
@@ -169,11 +160,15 @@ def _minute(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def test_notice(identifier: str, settings: NotifySettings, now: float) -> Notice:
+def test_notice(identifier: str, settings: routing.NotifySettings, now: float) -> Notice:
     """Return a test message, with an incident that lasts no time."""
-    condition = Condition(key="test", kind=IncidentKind.DRIFT, subject="Notify[test]")
-    incident = Incident(condition=condition, seen_at=now, opened_at=now, closed_at=now)
-    route = Route(name="", channel=ChannelSettings(type=ChannelType.WEBHOOK))
+    condition = routing.Condition(
+        key="test", kind=routing.IncidentKind.DRIFT, subject="Notify[test]"
+    )
+    incident = routing.Incident(condition=condition, seen_at=now, opened_at=now, closed_at=now)
+    route = routing.Route(
+        name="", channel=routing.ChannelSettings(type=routing.ChannelType.WEBHOOK)
+    )
     text = IncidentText.of(incident, route, settings.dashboard)
     return Notice(
         id=identifier,
@@ -192,7 +187,7 @@ def chat_text(notice: Notice) -> str:
     """
     fleet, mark = _code(notice.fleet), ":white_check_mark:"
     if notice.event is Event.OPENED:
-        urgent = notice.incidents[0].severity is Severity.CRITICAL
+        urgent = notice.incidents[0].severity is routing.Severity.CRITICAL
         mark = ":red_circle:" if urgent else ":large_orange_circle:"
     elif notice.event is Event.SUMMARY:
         mark = ":information_source:"

@@ -33,17 +33,8 @@ from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.web.access.rules import AccessMiddleware, AccessRefusal, AccessRule, Visitor
-from localpuppet.web.puppetdb import api_requests
+from localpuppet.web.puppetdb import answers, api_requests
 from localpuppet.web.puppetdb.answering import Answering, AnswerKey, RequestDeadline
-from localpuppet.web.puppetdb.answers import (
-    AbsentError,
-    AnswerBody,
-    BodyForm,
-    WrittenAnswer,
-    json_response,
-    refused,
-    response_of,
-)
 from localpuppet.web.puppetdb.report_rows import with_node_log
 
 _ESCAPED = re.compile(r"!(.)")
@@ -169,28 +160,28 @@ def _constant(path: str, value: object) -> Route:
     """Return a route whose answer is always the same."""
 
     async def respond(_: Request) -> Response:
-        return json_response(value)
+        return answers.json_response(value)
 
     return Route(path, respond)
 
 
 def _rejected(refusal: AccessRefusal) -> Response:
     if refusal.code == 405:
-        return refused(400, _NO_METHOD)
-    return refused(refusal.code, f"Permission denied: {refusal.what} {refusal.hint}")
+        return answers.refused(400, _NO_METHOD)
+    return answers.refused(refusal.code, f"Permission denied: {refusal.what} {refusal.hint}")
 
 
 async def _failed(_: Request, error: Exception) -> Response:
     assert isinstance(error, LocalpuppetError)  # noqa: S101 - the handler is for these
-    return response_of(error)
+    return answers.response_of(error)
 
 
 async def _missing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - the handler is for these
     if error.status_code == 405:
-        return refused(400, _NO_METHOD)
+        return answers.refused(400, _NO_METHOD)
     text = _unknown(request) if error.status_code == 404 else error.detail
-    return refused(error.status_code, text)
+    return answers.refused(error.status_code, text)
 
 
 def _unknown(request: Request) -> str:
@@ -206,23 +197,27 @@ class _Api:
         self._reading = api_requests.RequestReading(parts.body_patience)
 
     async def server_time(self, _: Request) -> Response:
-        return json_response({"server_time": show_epoch(self._now())})
+        return answers.json_response({"server_time": show_epoch(self._now())})
 
     async def command(self, _: Request) -> Response:
-        return refused(403, _READ_ONLY)
+        return answers.refused(403, _READ_ONLY)
 
     async def metrics_v1(self, request: Request) -> Response:
         mbeans, name = await self._mbeans(), request.path_params.get("name")
         if name is None:
-            return json_response({mbean: f"/mbeans/{mbean}" for mbean in mbeans})
-        return json_response(mbeans[name]) if name in mbeans else refused(404, "No such mbean")
+            return answers.json_response({mbean: f"/mbeans/{mbean}" for mbean in mbeans})
+        return (
+            answers.json_response(mbeans[name])
+            if name in mbeans
+            else answers.refused(404, "No such mbean")
+        )
 
     async def metrics_list(self, _: Request) -> Response:
-        return json_response(list_mbeans(await self._mbeans(), self._now()))
+        return answers.json_response(list_mbeans(await self._mbeans(), self._now()))
 
     async def metrics_read(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return json_response(read_mbeans(await self._mbeans(), name, self._now()))
+        return answers.json_response(read_mbeans(await self._mbeans(), name, self._now()))
 
     async def _mbeans(self) -> MBeans:
         return await asyncio.to_thread(self._parts.metrics)
@@ -233,10 +228,10 @@ class _Api:
     async def query(self, request: Request) -> Response:
         segments = api_requests.segments_below(QUERY, request)
         if segments[:1] in (["v1"], ["v2"], ["v3"]):
-            return refused(404, f"The {segments[0]} API has been retired; please use v4")
+            return answers.refused(404, f"The {segments[0]} API has been retired; please use v4")
         endpoint = api_requests.endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
         if endpoint is None:
-            return refused(404, _unknown(request))
+            return answers.refused(404, _unknown(request))
         parameters = await self._reading.parameters(request, endpoint)
         if endpoint.detail:
             return await self._detail(endpoint, parameters)
@@ -244,7 +239,7 @@ class _Api:
             client = self._parts.client(Visitor.of(request.scope))
             async with self._parts.answering.turns.turn(client):
                 parse = partial(_array, endpoint, parameters, self._parts.parse_pql)
-                return json_response(await asyncio.to_thread(parse))
+                return answers.json_response(await asyncio.to_thread(parse))
         return await self._answer(request, segments, endpoint, parameters)
 
     def _question(
@@ -277,8 +272,8 @@ class _Api:
         except TimeoutError as error:
             raise deadline.error() from error
         if value is None:
-            raise AbsentError(f"No information is known about report {report}")
-        return json_response(value)
+            raise answers.AbsentError(f"No information is known about report {report}")
+        return answers.json_response(value)
 
     async def _answer(
         self,
@@ -296,7 +291,7 @@ class _Api:
         key = AnswerKey(
             client=client,
             question=parameters.digest(segments),
-            form=BodyForm(pretty=parameters.pretty, gzip=gzip),
+            form=answers.BodyForm(pretty=parameters.pretty, gzip=gzip),
         )
         working = asyncio.create_task(answering.answer(question, key, deadline))
         answer = await _while_there(request, working, deadline)
@@ -321,7 +316,7 @@ class _Api:
 class _FileResponse(StreamingResponse):
     """Sends an answer in a file in parts, and drops it afterwards, also if the client leaves."""
 
-    def __init__(self, answer: WrittenAnswer, headers: dict[str, str]) -> None:
+    def __init__(self, answer: answers.WrittenAnswer, headers: dict[str, str]) -> None:
         super().__init__(_parts(answer.body), headers=headers)
         self._written = answer
 
@@ -333,7 +328,7 @@ class _FileResponse(StreamingResponse):
             self._written.body.close()
 
 
-async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
+async def _parts(body: answers.AnswerBody) -> AsyncIterator[bytes]:
     start = 0
     while start < body.size:
         data = await asyncio.to_thread(body.read, start, CHUNK)
@@ -342,8 +337,8 @@ async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
 
 
 async def _while_there(
-    request: Request, working: "asyncio.Task[WrittenAnswer]", deadline: RequestDeadline
-) -> WrittenAnswer:
+    request: Request, working: "asyncio.Task[answers.WrittenAnswer]", deadline: RequestDeadline
+) -> answers.WrittenAnswer:
     """Return the result of a query; if the client leaves, end the query."""
     leaving = asyncio.create_task(_left(request))
     try:

@@ -17,15 +17,8 @@ from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query import records
 from localpuppet.fleet.inventory.query.compiling import ALIASES, Relation
-from localpuppet.fleet.inventory.query.records import (
-    MissingRowsError,
-    QueryContext,
-    columns_of,
-    counts_by,
-    filled,
-    is_of_entries,
-)
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.kept_catalogs import NodeCatalog
@@ -65,35 +58,37 @@ class CatalogSource:
         self._fetch = fetch
         self._reports = reports
 
-    def relation(self, select: Select, question: QueryContext) -> Relation:
+    def relation(self, select: Select, question: records.QueryContext) -> Relation:
         """Return the rows of a query; see `RecordSource`.
 
         Raises:
             MissingRowsError: A node does not publish its catalog.
             UnavailableError: A node does not answer or refuses, or the bus is unreachable.
         """
-        if select.entity is Entity.RESOURCES and counts_by(select, ("certname", "environment")):
+        if select.entity is Entity.RESOURCES and records.counts_by(
+            select, ("certname", "environment")
+        ):
             total = "NULL" if self._reports is None else self._reports.total(question)
             number = f"coalesce(resources, {total}, 0)"
             sql = f"(SELECT certname, environment, {number} AS number FROM live)"  # noqa: S608
             return Relation(sql=sql, number="r.number")
         entity, named = select.entity, question.allowed(select, "certname")
-        is_optional = is_of_entries(select)
+        is_optional = records.is_of_entries(select)
         nodes = self._nodes(named)
         published = self._view.catalogs()
         missing = [node for node in nodes if node not in published]
         if missing and (is_optional or named is None or len(nodes) > MAX_NAMED_CATALOGS):
             more = ", …" if len(missing) > SHOWN else ""
-            raise MissingRowsError(
+            raise records.MissingRowsError(
                 f"{len(missing)} of {len(nodes)} nodes do not publish their catalog:"
                 f" {', '.join(missing[:SHOWN])}{more}",
                 where=entity.value,
                 hint="set 'inventory: {catalogs: true}' in their localpuppet.yaml, or name at most"
                 f" {MAX_NAMED_CATALOGS} nodes by certname",
             )
-        columns = {ALIASES.get(name, name) for name in columns_of(select)}
+        columns = {ALIASES.get(name, name) for name in records.columns_of(select)}
         exact = _exact(select, question)
-        return filled(self._rows(entity, nodes, columns, exact), columns, question)
+        return records.filled(self._rows(entity, nodes, columns, exact), columns, question)
 
     def _nodes(self, named: Collection[Json] | None) -> list[NodeName]:
         names = None if named is None else {name for name in named if isinstance(name, str)}
@@ -116,10 +111,10 @@ class CatalogSource:
                     yield from _ROWS[entity](fetched, loads_again(text), columns, exact)
 
 
-def _exact(select: Select, question: QueryContext) -> _Exact:
+def _exact(select: Select, question: records.QueryContext) -> _Exact:
     """Return the texts that rows have as they are in a catalog, by column."""
     found = {}
-    for column in _TEXTS & columns_of(select):
+    for column in _TEXTS & records.columns_of(select):
         values = question.allowed(select, column)
         if values is not None and all(isinstance(value, str) for value in values):
             found[column] = frozenset(values)
