@@ -34,19 +34,8 @@ from localpuppet.fleet.requests.request import LIFE, Caller, answer, lifetime_pr
 from localpuppet.fleet.requests.request_client import Replies
 from localpuppet.fleet.trust.seen import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
+from localpuppet.rollout import events
 from localpuppet.rollout.checkpoints import PublishedCheckpoint, RolloutCheckpoints
-from localpuppet.rollout.events import (
-    ChangesApproved,
-    Event,
-    NodeRun,
-    RolloutBegan,
-    RolloutContinued,
-    RolloutEnding,
-    RolloutPaused,
-    RolloutStopped,
-    TimedEvent,
-    to_dict,
-)
 from localpuppet.rollout.journal import JournalReader, JournalWriter
 from localpuppet.rollout.rollout_options import DIGITS, UnapprovedChange
 from localpuppet.rollout.state import RolloutState
@@ -129,7 +118,7 @@ def check_not_over(command: RolloutCommand, state: RolloutState) -> None:
     raise InvalidInputError(f"is over: {state.over.ending}", where=str(rollout), hint=hint)
 
 
-def _approved(sent: SentCommand, state: RolloutState) -> NodeRun | None:
+def _approved(sent: SentCommand, state: RolloutState) -> events.NodeRun | None:
     """Return the node run whose difference is approved; `None` if no difference matches."""
     for turn, difference in state.differing.items():
         if sent.about == about(turn.node, difference):
@@ -155,32 +144,34 @@ def identify_pause(state: RolloutState) -> str:
     """Return the number and the digest of the current pause; empty without one."""
     if state.paused is None:
         return ""
-    text = json.dumps(to_dict(state.paused), sort_keys=True)
+    text = json.dumps(events.to_dict(state.paused), sort_keys=True)
     return f"{state.pauses} {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
 
 
-def meaning(sent: SentCommand, state: RolloutState) -> Event:
+def meaning(sent: SentCommand, state: RolloutState) -> events.Event:
     """Return the event of a command that `refusal` accepts; a pause without its time."""
     if (turn := _approved(sent, state)) is not None:
-        return ChangesApproved(
+        return events.ChangesApproved(
             node_run=turn, difference=state.differing[turn].digest, approved_by=sent.who
         )
     if sent.command is RolloutCommand.CONTINUE:
-        return RolloutContinued(caller=sent.caller, machine=sent.machine)
+        return events.RolloutContinued(caller=sent.caller, machine=sent.machine)
     if sent.command is RolloutCommand.PAUSE:
-        return RolloutPaused(reason=f"paused by {sent.who}", requested_by=sent.who)
+        return events.RolloutPaused(reason=f"paused by {sent.who}", requested_by=sent.who)
     back = sent.command is RolloutCommand.ROLLBACK
-    ending = RolloutEnding.ROLLED_BACK if back else RolloutEnding.STOPPED
-    return RolloutStopped(ending=ending, reason=f"{ending} by {sent.who}", requested_by=sent.who)
+    ending = events.RolloutEnding.ROLLED_BACK if back else events.RolloutEnding.STOPPED
+    return events.RolloutStopped(
+        ending=ending, reason=f"{ending} by {sent.who}", requested_by=sent.who
+    )
 
 
 _KNOWN = {str(command): command for command in RolloutCommand}
 Take = Callable[[SentCommand], str]
 
 
-def digest_of(events: Sequence[TimedEvent]) -> str:
+def digest_of(timed: Sequence[events.TimedEvent]) -> str:
     """Return the digest of events in a journal: `sha256:` and hexadecimal digits."""
-    text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
+    text = json.dumps([[at, events.to_dict(event)] for at, event in timed], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -233,7 +224,9 @@ class SignedCommand(Message):
         )
 
 
-def stale(spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[TimedEvent]) -> str:
+def stale(
+    spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[events.TimedEvent]
+) -> str:
     """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
     if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
         return problem
@@ -295,7 +288,7 @@ class BusCommandReader:
             except UnavailableError:
                 await asyncio.sleep(AGAIN)
 
-    async def _receive_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
+    async def _receive_one(self, token: bytes, began: events.RolloutBegan, take: Take) -> None:
         spoken = self._believed(token, began)
         if spoken is None:
             return
@@ -308,7 +301,7 @@ class BusCommandReader:
                 self.kv, reply, caller=spoken.caller, node=self.signer.name, request=spoken.jti
             )
 
-    def _believed(self, token: bytes, began: RolloutBegan) -> SignedCommand | None:
+    def _believed(self, token: bytes, began: events.RolloutBegan) -> SignedCommand | None:
         """Return the command if it is signed by its sender, for this rollout, and new; else `None`.
 
         Other messages get no reply.
@@ -431,7 +424,7 @@ class EventRecorder:
     changed: Callable[[], None]
     sources: Sequence[Callable[[Take], Coroutine[Any, Any, None]]]
 
-    def append(self, *events: Event) -> None:
+    def append(self, *events: events.Event) -> None:
         """Append events: all are on the disk afterwards, or none is and this raises."""
         self.journal.append(*events, at=show_time(self.now()))
         self.changed()
@@ -456,9 +449,9 @@ LOCAL_PATIENCE = 60.0
 LOCAL_PACE = 0.25  # seconds between two looks
 
 
-def _is_meant(expected: Event, event: Event) -> bool:
+def _is_meant(expected: events.Event, event: events.Event) -> bool:
     """Return whether an event is the expected one, apart from the time of a pause."""
-    if isinstance(expected, RolloutPaused) and isinstance(event, RolloutPaused):
+    if isinstance(expected, events.RolloutPaused) and isinstance(event, events.RolloutPaused):
         return replace(event, since=expected.since) == expected
     return event == expected
 

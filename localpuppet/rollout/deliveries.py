@@ -15,16 +15,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests import request as messages
-from localpuppet.fleet.requests.request_client import (
-    AT_ONCE,
-    AssignmentReport,
-    NodeAnswer,
-    RequestClient,
-    next_serials,
-    reported_assignment,
-    until_over,
-)
+from localpuppet.fleet.requests import arguments, request_client
 from localpuppet.fleet.triggers.cause import DROPPED
 from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan, failed_run
 from localpuppet.rollout.rollout_options import Delivery
@@ -63,7 +54,7 @@ def line(value: Json) -> str:
     return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
 
 
-def problem_of(answer: NodeAnswer) -> str:
+def problem_of(answer: request_client.NodeAnswer) -> str:
     """Return why a request failed, one line."""
     if answer.reply is None:
         return answer.problem
@@ -107,18 +98,20 @@ def _ended(end: NodeRunEnded, result: NodeResult, reason: str) -> NodeRunAnswer:
 class Deliveries:
     """Delivers the release of one rollout."""
 
-    def __init__(self, client: RequestClient, *, began: RolloutBegan, delivery: Delivery) -> None:
+    def __init__(
+        self, client: request_client.RequestClient, *, began: RolloutBegan, delivery: Delivery
+    ) -> None:
         self._client = client
         self._began = began
         self._delivery = delivery
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(request_client.AT_ONCE)
         self._owed: Counter[NodeName] = Counter()  # how often a node began no confirmation
         self._took: set[tuple[NodeName, messages.DeployAction]] = set()
 
     async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
         """Return the nodes whose policy or version rejects the release, each with the reason."""
-        may = messages.StatusRequest(may=self._delivery.rights)
-        _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
+        may = arguments.StatusRequest(may=self._delivery.rights)
+        _, old = await request_client.next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
         answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
         problems = {node: problem_of(old[node]) for node in nodes if node in old}
@@ -127,7 +120,7 @@ class Deliveries:
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the rollout's release on nodes without applying it."""
         try:
-            serials, silent = await next_serials(
+            serials, silent = await request_client.next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
             )
         except UnavailableError as error:
@@ -245,8 +238,8 @@ class Deliveries:
         reason = f"its newest run is of {release}, not of the release that the rollback restores"
         return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
 
-    async def _status(self, node: NodeName) -> NodeAnswer:
-        return await self._client.ask(node, "status", messages.StatusRequest(), patience=PATIENCE)
+    async def _status(self, node: NodeName) -> request_client.NodeAnswer:
+        return await self._client.ask(node, "status", arguments.StatusRequest(), patience=PATIENCE)
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -259,29 +252,31 @@ class Deliveries:
         answer = await self._status(turn.node)
         if not answer.ok:
             return NodeRunAnswer(problem=problem_of(answer))
-        reported = reported_assignment(answer.result)
-        if reported == AssignmentReport(serial=serial, rollout=self._began.id):
+        reported = request_client.reported_assignment(answer.result)
+        if reported == request_client.AssignmentReport(serial=serial, rollout=self._began.id):
             return None
         return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
 
     async def _ask(
-        self, node: NodeName, deed: messages.DeployAction, epoch: int, serial: int
-    ) -> NodeAnswer:
+        self, node: NodeName, deed: arguments.DeployAction, epoch: int, serial: int
+    ) -> request_client.NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
         patience = self._began.options.timeout
-        return await until_over(self._client, node, "deploy", args, patience=patience)
+        return await request_client.until_over(
+            self._client, node, "deploy", args, patience=patience
+        )
 
 
 def claim_of(
-    began: RolloutBegan, client: RequestClient, *, epoch: int
-) -> messages.RolloutReference:
+    began: RolloutBegan, client: request_client.RequestClient, *, epoch: int
+) -> arguments.RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
     return messages.RolloutReference(id=began.id, epoch=epoch, caller=caller)
 
 
-def _denied(answer: NodeAnswer) -> str:
+def _denied(answer: request_client.NodeAnswer) -> str:
     if not answer.ok:
         return problem_of(answer)
     denied = mapping_of(answer.result.get("denied"))

@@ -19,30 +19,11 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.inventory.outbox import MAX_AWAITED, AwaitedEntry
+from localpuppet.rollout import events
 from localpuppet.rollout.checking import CheckRunner
 from localpuppet.rollout.commands import EventRecorder, SentCommand, meaning, refusal
 from localpuppet.rollout.deciding import NextAction, can_do_without, decide, late, why_not_ready
 from localpuppet.rollout.deliveries import NodeRunAnswer, Problems
-from localpuppet.rollout.events import (
-    ChangesPredicted,
-    ChecksEnded,
-    Event,
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
-    NodeRunsWithdrawn,
-    NodeRunUnanswered,
-    NodesSkipped,
-    RolloutEnded,
-    RolloutEnding,
-    RolloutPaused,
-    RolloutResumed,
-    RolloutStopped,
-    RolloutTakenOver,
-    StagingEnded,
-    failed_run,
-)
 from localpuppet.rollout.rollout_nodes import FleetNodes
 from localpuppet.rollout.rollout_options import compare
 from localpuppet.rollout.state import RolloutState
@@ -56,7 +37,7 @@ RENEW = 120.0
 LETTING_GO = 2  # how often a node is asked to release its hold
 
 
-def awaited_by(state: RolloutState, turn: NodeRun) -> tuple[AwaitedEntry, ...]:
+def awaited_by(state: RolloutState, turn: events.NodeRun) -> tuple[AwaitedEntry, ...]:
     """Return the entries that a node run waits for, in the order in which their nodes ended."""
     if turn.step == state.step_back:
         return ()
@@ -75,10 +56,12 @@ class NodeRunStarter:
 
     state: RolloutState
     nodes: FleetNodes
-    on_event: Callable[[Event], None]
-    _news: dict[NodeRun, asyncio.Event] = field(default_factory=dict, init=False)
-    _ends: dict[NodeRun, NodeRunEnded] = field(default_factory=dict, init=False)
-    _undecided: dict[NodeRun, tuple[int, asyncio.Event]] = field(default_factory=dict, init=False)
+    on_event: Callable[[events.Event], None]
+    _news: dict[events.NodeRun, asyncio.Event] = field(default_factory=dict, init=False)
+    _ends: dict[events.NodeRun, events.NodeRunEnded] = field(default_factory=dict, init=False)
+    _undecided: dict[events.NodeRun, tuple[int, asyncio.Event]] = field(
+        default_factory=dict, init=False
+    )
 
     def look_again(self) -> None:
         """Wake the node runs whose changes are approved by now."""
@@ -94,7 +77,7 @@ class NodeRunStarter:
                     self._ends[turn] = end
                 self._news[turn].set()
 
-    async def take(self, turn: NodeRun) -> None:
+    async def take(self, turn: events.NodeRun) -> None:
         """Have a node run, after its changes are approved if the rollout has an approval.
 
         A node runs only soon after the comparison. If it is too late, it compares again.
@@ -108,7 +91,7 @@ class NodeRunStarter:
                 break
         self.on_event(end)
 
-    async def _clear(self, turn: NodeRun, *, again: bool) -> bool:
+    async def _clear(self, turn: events.NodeRun, *, again: bool) -> bool:
         """Have a node compare until all its changes are approved; return whether it may run.
 
         An operator approves an earlier comparison, so the node compares once more after that.
@@ -119,12 +102,12 @@ class NodeRunStarter:
             seen = await self._look(turn, step)
             self._undecided[turn] = step, decided
             self.on_event(seen)
-            if isinstance(seen, NodeRunEnded):
+            if isinstance(seen, events.NodeRunEnded):
                 return False
             await decided.wait()
         return True
 
-    async def _run(self, turn: NodeRun) -> tuple[NodeRunEnded, bool]:
+    async def _run(self, turn: events.NodeRun) -> tuple[events.NodeRunEnded, bool]:
         """Return the result of a run, and whether the node refused because of an old comparison."""
         state = self.state
 
@@ -138,13 +121,15 @@ class NodeRunStarter:
             )
             is_new = bool(answer.problem) != (turn in state.unanswered)
             if turn.step == state.step_back and answer.end is None and is_new:
-                self.on_event(NodeRunUnanswered(node_run=turn, problem=answer.problem))
+                self.on_event(events.NodeRunUnanswered(node_run=turn, problem=answer.problem))
             return answer
 
         end, asked = await self._ask(turn, start)
         return replace(end, node_run=turn), asked is not None and asked.look_again
 
-    async def _look(self, turn: NodeRun, step: int) -> ChangesPredicted | NodeRunEnded:
+    async def _look(
+        self, turn: events.NodeRun, step: int
+    ) -> events.ChangesPredicted | events.NodeRunEnded:
         """Return the comparison of a node's changes with the approval, or why it failed."""
 
         async def look() -> NodeRunAnswer:
@@ -152,22 +137,24 @@ class NodeRunStarter:
                 turn, epoch=self.state.epoch, step=step, after=awaited_by(self.state, turn)
             )
 
-        end, _ = await self._ask(NodeRun(step, turn.node), look)
+        end, _ = await self._ask(events.NodeRun(step, turn.node), look)
         predicted = end.predicted_changes
-        if end.result is not NodeResult.SUCCEEDED:
+        if end.result is not events.NodeResult.SUCCEEDED:
             reason = f"before its run, with noop: {end.reason}"
             return replace(end, node_run=turn, reason=reason, predicted_changes=None)
         if predicted is None:
-            return failed_run(turn, "did not report what it would change")
+            return events.failed_run(turn, "did not report what it would change")
         if not predicted.whole:
             total = predicted.total
-            return failed_run(turn, f"would change {total} properties: too many to be approved")
+            return events.failed_run(
+                turn, f"would change {total} properties: too many to be approved"
+            )
         difference = compare(self.state.may_change(turn), predicted)
-        return ChangesPredicted(node_run=turn, difference=difference)
+        return events.ChangesPredicted(node_run=turn, difference=difference)
 
     async def _ask(
-        self, turn: NodeRun, ask: Callable[[], Awaitable[NodeRunAnswer]]
-    ) -> tuple[NodeRunEnded, NodeRunAnswer | None]:
+        self, turn: events.NodeRun, ask: Callable[[], Awaitable[NodeRunAnswer]]
+    ) -> tuple[events.NodeRunEnded, NodeRunAnswer | None]:
         """Ask a node repeatedly until it reports a result or the timeout is over.
 
         Most nodes are asked once: their own report has the complete result.
@@ -189,13 +176,13 @@ class NodeRunStarter:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
-            return failed_run(turn, reason, NodeResult.UNRESPONSIVE), None
+            return events.failed_run(turn, reason, events.NodeResult.UNRESPONSIVE), None
         finally:
             del self._news[turn]
 
 
-def _not_ready(reason: str) -> RolloutEnded:
-    return RolloutEnded(ending=RolloutEnding.NOT_READY, reason=reason, still_held={})
+def _not_ready(reason: str) -> events.RolloutEnded:
+    return events.RolloutEnded(ending=events.RolloutEnding.NOT_READY, reason=reason, still_held={})
 
 
 @dataclass(slots=True, eq=False)
@@ -207,25 +194,27 @@ class Execution:
     notes: EventRecorder
     nodes: FleetNodes
     checks: CheckRunner
-    on_event: Callable[[Event], None]
+    on_event: Callable[[events.Event], None]
     # `None`: look again
-    _events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue, init=False)
+    _events: asyncio.Queue[events.Event | None] = field(default_factory=asyncio.Queue, init=False)
     _taking: NodeRunStarter = field(init=False)
     _holding: bool = field(default=False, init=False)
     _interrupted: bool = field(default=False, init=False)
     _hurried: bool = field(default=False, init=False)
     _patience: asyncio.Task[None] | None = field(default=None, init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
-    _checking: set[NodeRun] = field(default_factory=set, init=False)
+    _checking: set[events.NodeRun] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._taking = NodeRunStarter(self.state, self.nodes, self._events.put_nowait)
 
     def stop(self, why: str) -> None:
         """Start no further nodes; running ones finish and are checked."""
-        self._events.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why))
+        self._events.put_nowait(
+            events.RolloutStopped(ending=events.RolloutEnding.STOPPED, reason=why)
+        )
 
-    def hand_over(self, to: RolloutTakenOver | None = None) -> None:
+    def hand_over(self, to: events.RolloutTakenOver | None = None) -> None:
         """Keep the nodes on hold when this process ends: another controller has the rollout.
 
         It is `to`, if a node reported it.
@@ -240,7 +229,7 @@ class Execution:
         self._interrupted = True
         self.stop(why)
 
-    async def run(self, resumed: RolloutResumed | None = None) -> RolloutEnded:
+    async def run(self, resumed: events.RolloutResumed | None = None) -> events.RolloutEnded:
         """Carry the rollout out and return its end.
 
         `resumed` is the new controller, if an earlier process began it; that one may have been
@@ -253,14 +242,14 @@ class Execution:
                 await self.nodes.release(self._held, epoch=self.state.epoch)
             raise
 
-    async def give_up(self, why: str) -> RolloutEnded:
+    async def give_up(self, why: str) -> events.RolloutEnded:
         """End a rollout that an earlier process left, and release its nodes.
 
         Node runs without a known result stay open: they may still be running.
         """
-        return await self._let_go(RolloutEnding.STOPPED, why)
+        return await self._let_go(events.RolloutEnding.STOPPED, why)
 
-    async def give_back(self) -> RolloutEnded:
+    async def give_back(self) -> events.RolloutEnded:
         """Release the nodes that a finished rollout kept, or that did not confirm their release.
 
         Nodes that do not confirm it now can be asked again.
@@ -273,7 +262,7 @@ class Execution:
         kept = tuple(node for node in over.held_for_investigation if node in left)
         return self._end(replace(over, held_for_investigation=kept, still_held=left))
 
-    async def _run(self, resumed: RolloutResumed | None) -> RolloutEnded:
+    async def _run(self, resumed: events.RolloutResumed | None) -> events.RolloutEnded:
         if resumed is not None:
             self._note(resumed)
         if (over := await self._prepare()) is not None:
@@ -293,10 +282,10 @@ class Execution:
             return over
         stopped = self.state.stopped
         if stopped is None:
-            return await self._let_go(RolloutEnding.DONE, "")
+            return await self._let_go(events.RolloutEnding.DONE, "")
         return await self._let_go(stopped.ending, stopped.reason)
 
-    def _note(self, *events: Event) -> None:
+    def _note(self, *events: events.Event) -> None:
         if not events:
             return
         self.notes.append(*events)
@@ -305,7 +294,7 @@ class Execution:
             self.on_event(event)
         self._taking.look_again()
 
-    def _end(self, over: RolloutEnded) -> RolloutEnded:
+    def _end(self, over: events.RolloutEnded) -> events.RolloutEnded:
         self._note(over)
         return over
 
@@ -317,7 +306,7 @@ class Execution:
     def _resumed(self) -> bool:
         return self.state.epoch > 1
 
-    async def _prepare(self) -> RolloutEnded | None:
+    async def _prepare(self) -> events.RolloutEnded | None:
         """Hold all nodes; return the end of the rollout if that fails."""
         left = self.state.left
         self._holding = self._resumed
@@ -343,19 +332,19 @@ class Execution:
             return True
         if not can_do_without(self.state, problems):
             return False
-        self._note(NodesSkipped(reasons=dict(sorted(problems.items()))))
+        self._note(events.NodesSkipped(reasons=dict(sorted(problems.items()))))
         return True
 
-    async def _refuse(self, problems: Problems) -> RolloutEnded:
+    async def _refuse(self, problems: Problems) -> events.RolloutEnded:
         """End a rollout whose nodes are not ready; release them if they are on hold."""
         why = why_not_ready(self.state, problems)
         if self._resumed:
-            return await self._let_go(RolloutEnding.STOPPED, f"not ready: {why}")
+            return await self._let_go(events.RolloutEnding.STOPPED, f"not ready: {why}")
         if self._holding:
-            return await self._let_go(RolloutEnding.NOT_READY, why)
+            return await self._let_go(events.RolloutEnding.NOT_READY, why)
         return self._end(_not_ready(why))
 
-    async def _stage(self) -> RolloutEnded | None:
+    async def _stage(self) -> events.RolloutEnded | None:
         """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
@@ -375,19 +364,19 @@ class Execution:
             return await self._refuse(staged.problems)
         if staged.problems:  # these nodes are left out, and on hold until now
             await self.nodes.release(staged.problems, epoch=self.state.epoch)
-        self._note(StagingEnded(serials=staged.serials))
+        self._note(events.StagingEnded(serials=staged.serials))
         return None
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
         """Start what is due and take events until nothing is running and nothing is due."""
         for turn in self.state.running:
             self._begin(group, turn)
-        events: list[Event | None] = []
+        arrived: list[events.Event | None] = []
         while True:
             while not self._events.empty():
-                events.append(self._events.get_nowait())
-            self._hear(events)
-            events = []
+                arrived.append(self._events.get_nowait())
+            self._hear(arrived)
+            arrived = []
             now = decide(self.state)
             self._be_patient(group)
             if (decision := self._decision(now)) is not None:
@@ -396,23 +385,23 @@ class Execution:
             self._act(group, now)
             if now.over:
                 return
-            events = [await self._events.get()]
+            arrived = [await self._events.get()]
 
-    def _decision(self, now: NextAction) -> Event | None:
+    def _decision(self, now: NextAction) -> events.Event | None:
         """Return the event about the whole rollout that must be recorded before acting."""
         if now.stop:
-            return RolloutStopped(ending=RolloutEnding.FAILED, reason=now.stop)
+            return events.RolloutStopped(ending=events.RolloutEnding.FAILED, reason=now.stop)
         if now.withdraw:
-            return NodeRunsWithdrawn(node_runs=now.withdraw)
+            return events.NodeRunsWithdrawn(node_runs=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back
         if not ends and (why := late(self.state, now.start, self.notes.now())):
-            return RolloutStopped(ending=RolloutEnding.STOPPED, reason=why)
+            return events.RolloutStopped(ending=events.RolloutEnding.STOPPED, reason=why)
         return None if now.pause is None else replace(now.pause, since=self.notes.now())
 
     def _act(self, group: asyncio.TaskGroup, now: NextAction) -> None:
         """Start the node runs and the checks that are due."""
         if now.start:
-            self._note(NodeRunsStarted(node_runs=now.start))
+            self._note(events.NodeRunsStarted(node_runs=now.start))
             for turn in now.start:
                 self._begin(group, turn)
         for turn in now.check:
@@ -420,19 +409,23 @@ class Execution:
                 self._checking.add(turn)
                 self._tasks.append(group.create_task(self._check(turn)))
 
-    def _hear(self, events: Sequence[Event | None]) -> None:
+    def _hear(self, arrived: Sequence[events.Event | None]) -> None:
         """Record events that arrived together, with one write for the results of many nodes."""
-        changed = [self.state.as_it_is(event) for event in events if event is not None]
-        self._note(*[event for event in changed if not isinstance(event, RolloutStopped)])
+        changed = [self.state.as_it_is(event) for event in arrived if event is not None]
+        self._note(*[event for event in changed if not isinstance(event, events.RolloutStopped)])
         if self.state.stopped is None:
-            self._note(*[event for event in changed if isinstance(event, RolloutStopped)][:1])
+            self._note(
+                *[event for event in changed if isinstance(event, events.RolloutStopped)][:1]
+            )
         if self._hurried:
             if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
-                self._note(NodeRunsWithdrawn(node_runs=tuple(looking)))
+                self._note(events.NodeRunsWithdrawn(node_runs=tuple(looking)))
             for turn in self.state.running:
-                self._note(failed_run(turn, "was not awaited", NodeResult.UNRESPONSIVE))
+                self._note(
+                    events.failed_run(turn, "was not awaited", events.NodeResult.UNRESPONSIVE)
+                )
             for turn in self.state.unchecked:
-                self._note(ChecksEnded(node_run=turn, problem="its checks were not awaited"))
+                self._note(events.ChecksEnded(node_run=turn, problem="its checks were not awaited"))
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
         """Start or cancel the deadline of a pause."""
@@ -444,7 +437,7 @@ class Execution:
             self._patience = group.create_task(self._lose_patience(self.state.paused))
             self._tasks.append(self._patience)
 
-    async def _lose_patience(self, paused: RolloutPaused) -> None:
+    async def _lose_patience(self, paused: events.RolloutPaused) -> None:
         """Stop the rollout at the pause's deadline, counted from the start of the pause."""
         seconds = self.state.began.options.pause_at_most
         now = self.notes.now()
@@ -452,12 +445,12 @@ class Execution:
         await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
         self.stop(f"no decision within {show_duration(seconds)}: {paused.reason}")
 
-    def _begin(self, group: asyncio.TaskGroup, turn: NodeRun) -> None:
+    def _begin(self, group: asyncio.TaskGroup, turn: events.NodeRun) -> None:
         self._tasks.append(group.create_task(self._taking.take(turn)))
 
-    async def _check(self, turn: NodeRun) -> None:
+    async def _check(self, turn: events.NodeRun) -> None:
         problem = await self.checks.problem(turn.node, self.state.checks(turn))
-        self._events.put_nowait(ChecksEnded(node_run=turn, problem=problem))
+        self._events.put_nowait(events.ChecksEnded(node_run=turn, problem=problem))
 
     async def _renew(self) -> None:
         while True:
@@ -470,12 +463,14 @@ class Execution:
             return problem
         event = meaning(sent, self.state)
         self._note(
-            replace(event, since=self.notes.now()) if isinstance(event, RolloutPaused) else event
+            replace(event, since=self.notes.now())
+            if isinstance(event, events.RolloutPaused)
+            else event
         )
         self._events.put_nowait(None)
         return ""
 
-    async def _let_go(self, ending: RolloutEnding, why: str) -> RolloutEnded:
+    async def _let_go(self, ending: events.RolloutEnding, why: str) -> events.RolloutEnded:
         kept = await self._keep()
         left: Problems = dict.fromkeys([node for node in self._held if node not in kept], "")
         for _ in range(LETTING_GO):
@@ -486,7 +481,7 @@ class Execution:
             # They may stay on hold although their reply was lost: `give_back` asks them.
             kept += tuple(node for node in left if node in self.state.failed)
         return self._end(
-            RolloutEnded(
+            events.RolloutEnded(
                 ending=ending, reason=why, still_held=dict(left), held_for_investigation=kept
             )
         )

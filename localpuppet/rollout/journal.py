@@ -20,15 +20,7 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.files import list_names, make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
 from localpuppet.base.machine.sqlite import Database, Format, sqlite3
-from localpuppet.rollout.events import (
-    REPEATED,
-    Event,
-    NodeResult,
-    RolloutBegan,
-    TimedEvent,
-    from_dict,
-    to_dict,
-)
+from localpuppet.rollout import events
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.rollout.state import RolloutState
 
@@ -64,12 +56,12 @@ class JournalReader:
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def events(self) -> list[TimedEvent]:
+    def events(self) -> list[events.TimedEvent]:
         """Return the events with their times, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
         try:
-            return [(checked_time(at), from_dict(loads(text))) for at, text in rows]
+            return [(checked_time(at), events.from_dict(loads(text))) for at, text in rows]
         except StateError as error:
             raise error.at(str(self.path)) from error
         except ValueError as error:
@@ -123,17 +115,17 @@ class JournalWriter(JournalReader):
             )
         self._lock = lock
 
-    def begin(self, began: RolloutBegan, *, at: str) -> None:
+    def begin(self, began: events.RolloutBegan, *, at: str) -> None:
         """Create the file with its first event."""
         if not self._database.make(partial(_insert, [(at, began)])):
             raise StateError("already exists", where=str(self.path))
 
-    def append(self, *events: Event, at: str) -> None:
+    def append(self, *events: events.Event, at: str) -> None:
         """Append events at an ISO 8601 time: all of them or none."""
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 
-    def replace(self, events: Sequence[TimedEvent]) -> None:
+    def replace(self, events: Sequence[events.TimedEvent]) -> None:
         """Replace all events by those of a checkpoint; create the file if it does not exist."""
         if self._database.make(partial(_insert, events)):
             return
@@ -164,17 +156,17 @@ class JournalWriter(JournalReader):
         self._lock.release()
 
 
-def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
+def resumable(journal: JournalReader, caller: str) -> events.RolloutBegan:
     """Return the first event of a caller's rollout, which must be one that can be resumed."""
     state = journal.state()
     began = owned(state.began, caller)
     if not state.resumable and state.over is not None:
-        left = [result for result in state.results().values() if result in REPEATED]
+        left = [result for result in state.results().values() if result in events.REPEATED]
         nodes = f"the {len(left)} nodes" if len(left) > 1 else "the node"
         again = (
             f"'localpuppet rollout run --failed-in {began.id}' runs {nodes} that did not succeed"
         )
-        missed = left.count(NodeResult.NOT_REACHED)
+        missed = left.count(events.NodeResult.NOT_REACHED)
         hint = f"{again}; {missed} of them not reached" if missed else again
         raise InvalidInputError(
             f"is over: {state.over.ending}", where=str(began.id), hint=hint if left else ""
@@ -182,7 +174,7 @@ def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
     return began
 
 
-def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
+def owned(began: events.RolloutBegan, caller: str) -> events.RolloutBegan:
     """Return the first event of a rollout if it is the caller's own."""
     if began.caller != caller:
         raise InvalidInputError(
@@ -193,10 +185,10 @@ def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
     return began
 
 
-def _insert(events: Sequence[TimedEvent], connection: sqlite3.Connection) -> None:
+def _insert(timed: Sequence[events.TimedEvent], connection: sqlite3.Connection) -> None:
     connection.executemany(
         "INSERT INTO events (at, event) VALUES (?, ?)",
-        [(at, json.dumps(to_dict(event))) for at, event in events],
+        [(at, json.dumps(events.to_dict(event))) for at, event in timed],
     )
 
 
@@ -270,7 +262,7 @@ class Journals:
             if RolloutId.like(rollout) and rollout < oldest and rollout not in known:
                 remove(self._directory / name)
 
-    def begin(self, began: RolloutBegan, *, at: str) -> JournalWriter:
+    def begin(self, began: events.RolloutBegan, *, at: str) -> JournalWriter:
         """Create and lock the journal of a new rollout, with its first event."""
         journal = self.take(began.id)
         try:

@@ -17,26 +17,8 @@ from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import PropertyChange
+from localpuppet.rollout import events
 from localpuppet.rollout.deciding import approval_of
-from localpuppet.rollout.events import (
-    HOLD,
-    ChangesApproved,
-    ChangesPredicted,
-    ChecksEnded,
-    Event,
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
-    RolloutContinued,
-    RolloutEnded,
-    RolloutEnding,
-    RolloutPaused,
-    RolloutResumed,
-    RolloutStopped,
-    RolloutTakenOver,
-    TimedEvent,
-)
 from localpuppet.rollout.state import (
     ProgressState,
     ProgressStates,
@@ -74,35 +56,35 @@ class RolloutReport(Value):
     word: str
     began: str
     ended: str | None
-    started_at: dict[NodeRun, str]
-    ended_at: dict[NodeRun, str]
-    checked_at: dict[NodeRun, str]
+    started_at: dict[events.NodeRun, str]
+    ended_at: dict[events.NodeRun, str]
+    checked_at: dict[events.NodeRun, str]
     decisions: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
-    def of(cls, events: Sequence[TimedEvent], *, taken: bool) -> "RolloutReport":
+    def of(cls, timed: Sequence[events.TimedEvent], *, taken: bool) -> "RolloutReport":
         """Return the report of a rollout from its events, the oldest first.
 
         `taken` is whether a process controls it. See `RolloutState.of` for events that form no
         rollout.
         """
-        state = RolloutState.of(event for _, event in events)
-        started_at: dict[NodeRun, str] = {}
-        ended_at: dict[NodeRun, str] = {}
-        checked_at: dict[NodeRun, str] = {}
+        state = RolloutState.of(event for _, event in timed)
+        started_at: dict[events.NodeRun, str] = {}
+        ended_at: dict[events.NodeRun, str] = {}
+        checked_at: dict[events.NodeRun, str] = {}
         decisions: list[tuple[str, str]] = []
         ended: str | None = None
-        for at, event in events:
-            if isinstance(event, NodeRunsStarted):
+        for at, event in timed:
+            if isinstance(event, events.NodeRunsStarted):
                 started_at.update(dict.fromkeys(event.node_runs, at))
-            elif isinstance(event, NodeRunEnded):
+            elif isinstance(event, events.NodeRunEnded):
                 ended_at.setdefault(event.node_run, at)
-            elif isinstance(event, ChecksEnded):
+            elif isinstance(event, events.ChecksEnded):
                 checked_at[event.node_run] = at
-            elif isinstance(event, RolloutEnded):
+            elif isinstance(event, events.RolloutEnded):
                 ended = ended or at
-            elif isinstance(event, RolloutResumed):
+            elif isinstance(event, events.RolloutResumed):
                 ended = None
             if decision := _decision(event):
                 decisions.append((at, decision))
@@ -114,13 +96,13 @@ class RolloutReport(Value):
         return cls(
             state=state,
             word=word,
-            began=events[0][0],
+            began=timed[0][0],
             ended=None if state.over is None else ended,
             started_at=started_at,
             ended_at=ended_at,
             checked_at=checked_at,
             decisions=tuple(decisions),
-            commands=tuple((at, *sent) for at, event in events if (sent := _command(event))[1]),
+            commands=tuple((at, *sent) for at, event in timed if (sent := _command(event))[1]),
         )
 
     @property
@@ -128,14 +110,14 @@ class RolloutReport(Value):
         """Whether the rollout is over and every selected node succeeded."""
         results = self.state.results().values()
         return self.state.over is not None and all(
-            result is NodeResult.SUCCEEDED for result in results
+            result is events.NodeResult.SUCCEEDED for result in results
         )
 
     def counts(self) -> dict[str, int]:
         """Return state → number of nodes; see `ProgressState`."""
         return ProgressStates(self.state).counts()
 
-    def seconds(self, turn: NodeRun) -> float | None:
+    def seconds(self, turn: events.NodeRun) -> float | None:
         """Return the seconds from the request of a node run to its result; `None` if not over."""
         begun, ended = self.started_at.get(turn), self.ended_at.get(turn)
         if begun is None or ended is None:
@@ -144,7 +126,7 @@ class RolloutReport(Value):
 
     def reason(self, node: NodeName) -> str:
         """Return why a node did not succeed, one line; empty if it did or the reason is unknown."""
-        back = self.state.ends.get(NodeRun(self.state.step_back, node))
+        back = self.state.ends.get(events.NodeRun(self.state.step_back, node))
         if back is not None and back.reason:
             return back.reason
         end = self.state.failed.get(node)
@@ -159,7 +141,7 @@ class RolloutReport(Value):
         begun = parse_time(self.ended)
         return {
             node: begun
-            + timedelta(seconds=longest if node in over.held_for_investigation else HOLD)
+            + timedelta(seconds=longest if node in over.held_for_investigation else events.HOLD)
             for node in sorted({*over.still_held, *over.held_for_investigation})
         }
 
@@ -219,7 +201,7 @@ class RolloutReport(Value):
                 self._group(step, states) for step in range(1, len(self.state.began.groups) + 1)
             ],
             "rollback_runs": [
-                self._run(NodeRun(self.state.step_back, node), states)
+                self._run(events.NodeRun(self.state.step_back, node), states)
                 for node in (self.state.took if self.state.goes_back else ())
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
@@ -249,7 +231,7 @@ class RolloutReport(Value):
             "differences": [self._difference(turn) for turn in sorted(self.state.seen)],
         }
 
-    def _waiting(self, turn: NodeRun) -> dict[str, Any]:
+    def _waiting(self, turn: events.NodeRun) -> dict[str, Any]:
         difference = self.state.seen[turn]
         return {
             "node": turn.node,
@@ -258,7 +240,7 @@ class RolloutReport(Value):
             "difference": difference.digest,
         }
 
-    def _difference(self, turn: NodeRun) -> dict[str, Any]:
+    def _difference(self, turn: events.NodeRun) -> dict[str, Any]:
         difference, approved = self.state.seen[turn], self.state.approved.get(turn)
         return {
             **self._waiting(turn),
@@ -269,7 +251,8 @@ class RolloutReport(Value):
 
     def _group(self, step: int, states: ProgressStates) -> dict[str, Any]:
         runs = [
-            self._run(NodeRun(step, node), states) for node in self.state.began.groups[step - 1]
+            self._run(events.NodeRun(step, node), states)
+            for node in self.state.began.groups[step - 1]
         ]
         run_states = [ProgressState(run["state"]) for run in runs]
         return {
@@ -279,7 +262,7 @@ class RolloutReport(Value):
             "runs": runs,
         }
 
-    def _run(self, turn: NodeRun, states: ProgressStates) -> dict[str, Any]:
+    def _run(self, turn: events.NodeRun, states: ProgressStates) -> dict[str, Any]:
         end = self.state.ends.get(turn)
         return {
             "node": turn.node,
@@ -301,40 +284,40 @@ def _named(change: PropertyChange) -> dict[str, str]:
     return {"type": change.type, "title": change.title, "property": change.property}
 
 
-def _decision(event: Event) -> str:
+def _decision(event: events.Event) -> str:
     """Return an event's decision about the whole rollout, one line; empty if it has none."""
-    if isinstance(event, RolloutPaused):
+    if isinstance(event, events.RolloutPaused):
         return event.reason if event.requested_by else f"paused: {event.reason}"
-    if isinstance(event, RolloutContinued):
+    if isinstance(event, events.RolloutContinued):
         return f"continued by {event.who}"
-    if isinstance(event, ChangesPredicted) and event.difference:
+    if isinstance(event, events.ChangesPredicted) and event.difference:
         difference = event.difference
         return f"{event.node_run.node} {difference.reason} (difference {difference.digest})"
-    if isinstance(event, ChangesApproved):
+    if isinstance(event, events.ChangesApproved):
         return (
             f"{event.approved_by} approved what {event.node_run.node} changes ({event.difference})"
         )
-    if isinstance(event, RolloutTakenOver):
+    if isinstance(event, events.RolloutTakenOver):
         return f"{OVERTAKEN} {event.who}"
-    if isinstance(event, RolloutStopped):
+    if isinstance(event, events.RolloutStopped):
         return f"no further nodes start: {event.reason}"
-    if isinstance(event, RolloutResumed):
+    if isinstance(event, events.RolloutResumed):
         return f"resumed by {event.who}" if event.who else "resumed"
     return ""
 
 
-def _command(event: Event) -> tuple[str, str]:
+def _command(event: events.Event) -> tuple[str, str]:
     """Return the command that led to an event, and its operator; the latter may be empty."""
-    if isinstance(event, RolloutPaused):
+    if isinstance(event, events.RolloutPaused):
         return "pause", event.requested_by
-    if isinstance(event, RolloutContinued):
+    if isinstance(event, events.RolloutContinued):
         return "continue", event.who
-    if isinstance(event, ChangesApproved):
+    if isinstance(event, events.ChangesApproved):
         return "approve", event.approved_by
-    if isinstance(event, RolloutStopped):
-        goes_back = event.ending is RolloutEnding.ROLLED_BACK
+    if isinstance(event, events.RolloutStopped):
+        goes_back = event.ending is events.RolloutEnding.ROLLED_BACK
         return "rollback" if goes_back else "stop", event.requested_by
-    return "resume", event.who if isinstance(event, RolloutResumed) else ""
+    return "resume", event.who if isinstance(event, events.RolloutResumed) else ""
 
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
@@ -386,7 +369,7 @@ def _of(report: RolloutReport, now: datetime) -> Iterator[tuple[str, str]]:
     if ended is not None:
         yield f"{last}end_timestamp_seconds", f"{ended.timestamp():.3f}"
     yield f"{last}duration_seconds", f"{((ended or now) - began).total_seconds():.3f}"
-    for ending in RolloutEnding:
+    for ending in events.RolloutEnding:
         value = str(int(over is not None and over.ending is ending))
         yield f'{last}outcome{{outcome="{ending}"}}', value
     yield f"{last}success", str(int(report.succeeded))

@@ -20,16 +20,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words, shortened
 from localpuppet.base.machine import isolation
-from localpuppet.rollout.diagram import (
-    FONT,
-    HEAD,
-    LINE,
-    Box,
-    Diagram,
-    dot_sizes,
-    dot_text,
-    width_of,
-)
+from localpuppet.rollout import diagram as drawing
 
 MARGIN, TOP = 16, 66  # pixels
 MAX_TOOLTIP, MAX_LETTERS = 40, 200  # lines of a tooltip, and letters of a line
@@ -75,7 +66,7 @@ _POINT = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?),(-?[\d.]+(?:e[+-]?\d+)?)")
 Point = tuple[float, float]
 
 
-def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
+def write_svg(diagram: drawing.Diagram, placed: dict[str, Any], node_page: str) -> str:
     """Return a diagram as an SVG element, placed as `dot -Tjson0` returns for `dot_sizes`.
 
     A node's name follows `node_page`; a separate file without one includes its style and no links.
@@ -104,12 +95,15 @@ def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
     ]
     below = max(lowest, default=TOP) + 12
     body += [
-        _text((MARGIN, below + LINE * number), text, f"note {kind}".strip())
+        _text((MARGIN, below + drawing.LINE * number), text, f"note {kind}".strip())
         for number, (kind, text) in enumerate(diagram.notes, 1)
     ]
-    texts = (1.3 * width_of(diagram.title), *(width_of(text) for _, text in diagram.notes))
+    texts = (
+        1.3 * drawing.width_of(diagram.title),
+        *(drawing.width_of(text) for _, text in diagram.notes),
+    )
     width = f"{2 * MARGIN + max(right, *texts):.0f}"
-    height = f"{below + LINE * len(diagram.notes) + MARGIN:.0f}"
+    height = f"{below + drawing.LINE * len(diagram.notes) + MARGIN:.0f}"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" width="{width}"'
@@ -125,12 +119,12 @@ def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
     )
 
 
-def _drawn_box(box: Box, middle: Point, node_page: str) -> str:
+def _drawn_box(box: drawing.Box, middle: Point, node_page: str) -> str:
     width, height = box.size
     x, y = middle[0] - width / 2, middle[1] - height / 2
     parts = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="7"/>']
     for row, (text, node) in enumerate(box.rows):
-        place = (x + FONT, y + HEAD - 6 + LINE * row + (2 if row else 0))
+        place = (x + drawing.FONT, y + drawing.HEAD - 6 + drawing.LINE * row + (2 if row else 0))
         line = _text(place, text, "line" if row else "title")
         page = escape(node_page + quote(node or "", safe=""))
         parts.append(f'<a href="{page}">{line}</a>' if node and node_page else line)
@@ -172,7 +166,7 @@ BOUNDS = isolation.Bounds(
 
 
 def draw_svg(
-    diagram: Diagram,
+    diagram: drawing.Diagram,
     node_page: str = "",
     *,
     program: str = "dot",
@@ -184,7 +178,7 @@ def draw_svg(
         UnavailableError: Graphviz is not installed, fails, or exceeds a limit.
     """
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-    text = dot_sizes(diagram).encode("ascii")
+    text = drawing.dot_sizes(diagram).encode("ascii")
     try:
         done = isolation.run(
             [program, "-Tjson0"], env=env, cwd=Path("/"), bounds=bounds, stdin=text
@@ -203,7 +197,7 @@ def draw_svg(
     return write_svg(diagram, loads(done.out), node_page)
 
 
-def render_diagram(diagram: Diagram, form: str) -> str:
+def render_diagram(diagram: drawing.Diagram, form: str) -> str:
     """Return a diagram as `svg` or `dot`, without the last newline."""
-    draw = draw_svg if form == "svg" else dot_text
+    draw = draw_svg if form == "svg" else drawing.dot_text
     return draw(diagram).removesuffix("\n")

@@ -13,35 +13,9 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
-from localpuppet.rollout import rollout_view
+from localpuppet.rollout import events, rollout_report, rollout_view
 from localpuppet.rollout.deciding import approval_of, not_approvable, time_left, too_much
-from localpuppet.rollout.events import (
-    ChangesApproved,
-    ChangesPredicted,
-    ChecksEnded,
-    Event,
-    NodeResult,
-    NodeRun,
-    NodeRunEnded,
-    NodeRunsStarted,
-    NodesSkipped,
-    RolloutBegan,
-    RolloutContinued,
-    RolloutEnding,
-    RolloutPaused,
-    RolloutResumed,
-    RolloutStopped,
-    StagingEnded,
-)
 from localpuppet.rollout.rollout_options import OnFailure, UnapprovedChange
-from localpuppet.rollout.rollout_report import (
-    INTERRUPTED,
-    OVERTAKEN,
-    PAUSED,
-    RUNNING,
-    RolloutReport,
-    show_counts,
-)
 from localpuppet.rollout.state import RolloutState
 
 SHOWN_LINES = 5  # changes of a node while a rollout is running
@@ -62,18 +36,18 @@ def change_lines(
         yield f"    and {len(property_changes) - most} more: 'localpuppet rollout report' has all"
 
 
-def _event_lines(event: Event) -> Iterator[str]:
+def _event_lines(event: events.Event) -> Iterator[str]:
     """Yield the lines about an event's changes, while a rollout is running."""
-    if isinstance(event, NodeRunEnded) and event.predicted_changes is not None:
+    if isinstance(event, events.NodeRunEnded) and event.predicted_changes is not None:
         yield from change_lines(event.predicted_changes.changes)
-    elif isinstance(event, ChangesPredicted) and event.difference:
+    elif isinstance(event, events.ChangesPredicted) and event.difference:
         yield from difference_lines(event.node_run, event.difference)
-    elif isinstance(event, ChangesApproved):
+    elif isinstance(event, events.ChangesApproved):
         yield f"{render.user_text(event.approved_by)} approved what {event.node_run.node} changes"
 
 
 def difference_lines(
-    turn: NodeRun, unapproved: UnapprovedChange, *, most: int = SHOWN_LINES
+    turn: events.NodeRun, unapproved: UnapprovedChange, *, most: int = SHOWN_LINES
 ) -> Iterator[str]:
     """Yield the lines about a node's changes that were not approved."""
     why = render.user_text(unapproved.reason)
@@ -83,7 +57,7 @@ def difference_lines(
 
 def _approval_command(state: RolloutState) -> str:
     """Return the commands that decide about a pending approval."""
-    node = min(state.differing, default=NodeRun(0, state.nodes[0])).node
+    node = min(state.differing, default=events.NodeRun(0, state.nodes[0])).node
     return f"'localpuppet rollout approve {state.began.id} {node}' or 'stop' decides"
 
 
@@ -122,24 +96,24 @@ class RolloutProgress:
         self._observer = observer
         self._clock = clock
         self._state: RolloutState | None = None
-        self._started: dict[NodeRun, float] = {}
+        self._started: dict[events.NodeRun, float] = {}
 
-    def replay(self, events: Sequence[Event]) -> None:
+    def replay(self, events: Sequence[events.Event]) -> None:
         """Take earlier events without showing them."""
         self._state = RolloutState.of(events)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         """Show an event."""
-        if isinstance(event, RolloutBegan):
+        if isinstance(event, events.RolloutBegan):
             self._state = self._state or RolloutState(event)
             self._line(head(self._state))
         if self._state is None:
             return
-        if not isinstance(event, RolloutBegan):
+        if not isinstance(event, events.RolloutBegan):
             self._state.take(event)
-        if isinstance(event, NodeRunsStarted):
+        if isinstance(event, events.NodeRunsStarted):
             self._started.update(dict.fromkeys(event.node_runs, self._clock()))
-        pause = self._state.paused if isinstance(event, RolloutResumed) else None
+        pause = self._state.paused if isinstance(event, events.RolloutResumed) else None
         for shown in (event, pause):  # a rollout that was killed in a pause waits in it again
             for line in self._lines(shown, self._state):
                 self._line(line)
@@ -152,42 +126,42 @@ class RolloutProgress:
         far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
         return f"paused: {far}" if state.waits else far
 
-    def _lines(self, event: Event | None, state: RolloutState) -> Iterator[str]:
+    def _lines(self, event: events.Event | None, state: RolloutState) -> Iterator[str]:
         """Yield the lines that describe an event."""
-        if isinstance(event, RolloutResumed):
+        if isinstance(event, events.RolloutResumed):
             who = render.user_text(event.who)
             left = sum(result is None for result in state.results().values())
             nodes = f": {left} of {render.counted(len(state.nodes), 'node')} left"
             yield f"resumed by {who}{nodes}" if who else f"resumed{nodes}"
-        elif isinstance(event, StagingEnded) and state.began.options.delivery is not None:
+        elif isinstance(event, events.StagingEnded) and state.began.options.delivery is not None:
             yield f"{state.began.options.delivery.release} is on all nodes"
-        elif isinstance(event, NodeRunEnded):
+        elif isinstance(event, events.NodeRunEnded):
             yield self._ended(event, state)
-        elif isinstance(event, ChecksEnded) and event.problem:
+        elif isinstance(event, events.ChecksEnded) and event.problem:
             problem = render.user_text(event.problem)
-            yield f"{event.node_run.node}  {coloured(str(NodeResult.FAILED))}: {problem}"
-        elif isinstance(event, NodesSkipped):
+            yield f"{event.node_run.node}  {coloured(str(events.NodeResult.FAILED))}: {problem}"
+        elif isinstance(event, events.NodesSkipped):
             for node, why in event.reasons.items():
                 yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
-        elif isinstance(event, RolloutPaused):
+        elif isinstance(event, events.RolloutPaused):
             why = render.user_text(event.reason.removeprefix("paused "))
             yield f"{coloured('paused')}: {why}"
             yield _who_decides(state, event)
-        elif isinstance(event, RolloutContinued):
+        elif isinstance(event, events.RolloutContinued):
             yield f"{render.user_text(event.who)} continued it"
-        elif isinstance(event, RolloutStopped):
+        elif isinstance(event, events.RolloutStopped):
             yield f"no further nodes start: {render.user_text(event.reason)}"
 
     def _line(self, text: str) -> None:
         self._observer.line(render.hanging("", text))
 
-    def _ended(self, event: NodeRunEnded, state: RolloutState) -> str:
+    def _ended(self, event: events.NodeRunEnded, state: RolloutState) -> str:
         begun = self._started.get(event.node_run)
         seconds = "" if begun is None else f" ({show_duration(self._clock() - begun)})"
         word = event.outcome or str(event.result)
         if event.node_run.step == state.step_back:
             word = way_back(event)
-        if event.result is NodeResult.SUCCEEDED:
+        if event.result is events.NodeResult.SUCCEEDED:
             changes = event.predicted_changes
             more = "" if changes is None else f", {foreseen(changes)}"
             return f"{event.node_run.node}  {coloured(word)}{seconds}{more}"
@@ -195,12 +169,14 @@ class RolloutProgress:
         return f"{event.node_run.node}  {coloured(word)}{seconds}{reason}"
 
 
-def way_back(end: NodeRunEnded) -> str:
+def way_back(end: events.NodeRunEnded) -> str:
     """Return the result of a node's rollback run, in words."""
-    if end.result is NodeResult.NOT_REACHED:
+    if end.result is events.NodeResult.NOT_REACHED:
         return "had not taken it"
     return str(
-        NodeResult.ROLLED_BACK if end.result is NodeResult.SUCCEEDED else NodeResult.ROLLBACK_FAILED
+        events.NodeResult.ROLLED_BACK
+        if end.result is events.NodeResult.SUCCEEDED
+        else events.NodeResult.ROLLBACK_FAILED
     )
 
 
@@ -218,7 +194,10 @@ def head(state: RolloutState) -> str:
 
 
 def how_far(
-    state: RolloutState, *, goes_on: bool = True, on: Mapping[NodeRun, float] = MappingProxyType({})
+    state: RolloutState,
+    *,
+    goes_on: bool = True,
+    on: Mapping[events.NodeRun, float] = MappingProxyType({}),
 ) -> str:
     """Return the text of the progress line; the parts that may be truncated come last.
 
@@ -250,7 +229,7 @@ def how_far(
     return ", ".join(parts)
 
 
-def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
+def _running(running: Sequence[events.NodeRun], on: Mapping[events.NodeRun, float]) -> str:
     """Return which nodes are running, the longest first, and for how long if that is long."""
     longest = sorted(running, key=lambda turn: -on.get(turn, 0.0))
     seconds = int(on.get(longest[0], 0.0))
@@ -261,10 +240,10 @@ def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
     return f"{len(running)} running{length} ({names}{', …' if len(running) > 3 else ''})"
 
 
-def outcome(report: RolloutReport) -> str:
+def outcome(report: rollout_report.RolloutReport) -> str:
     """Return the result or the state of a rollout, in a few lines."""
     over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
-    counts, rollout = show_counts(report.counts()), report.state.began.id
+    counts, rollout = rollout_report.show_counts(report.counts()), report.state.began.id
     texts = [f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"]
     if over and over.still_held:
         until = report.held_until()
@@ -278,29 +257,33 @@ def outcome(report: RolloutReport) -> str:
         texts.append(f"kept on hold for {length}, because they failed: {nodes}")
         texts.append(f"'localpuppet rollout stop {rollout}' releases them")
     lines = [render.hanging("", text) for text in texts]
-    if report.word == PAUSED:
+    if report.word == rollout_report.PAUSED:
         for turn, difference in sorted(report.state.differing.items()):
             lines += difference_lines(turn, difference)
         if report.state.differing:
             lines.append(_approval_command(report.state))
     lines += _digest_lines(report.state)
     texts = [_where_to_look(report.state)]
-    if report.word == PAUSED and report.state.paused is not None:
+    if report.word == rollout_report.PAUSED and report.state.paused is not None:
         texts.append(_who_decides(report.state, report.state.paused))
     texts.append(_what_goes_on(report))
     lines += [render.hanging("", text) for text in texts if text]
     return "\n".join(lines)
 
 
-def _what_goes_on(report: RolloutReport) -> str:
+def _what_goes_on(report: rollout_report.RolloutReport) -> str:
     """Return the command that completes the rollout, one line; empty if no command can.
 
     Resuming is no option if the failures would end the rollout at once.
     """
     state, options = report.state, report.state.began.options
-    if report.succeeded or report.word in (RUNNING, PAUSED, OVERTAKEN):
+    if report.succeeded or report.word in (
+        rollout_report.RUNNING,
+        rollout_report.PAUSED,
+        rollout_report.OVERTAKEN,
+    ):
         return ""
-    if report.word == RolloutEnding.NOT_READY and not options.skip_unready:
+    if report.word == events.RolloutEnding.NOT_READY and not options.skip_unready:
         return "repeat it when these nodes are ready, or leave them out with --skip-unready"
     if state.resumable and (options.on_failure is OnFailure.PAUSE or not too_much(state)):
         return f"'localpuppet rollout resume {state.began.id}' continues it"
@@ -322,7 +305,7 @@ def _where_to_look(state: RolloutState) -> str:
     return f"'localpuppet report {run} --node {end.node_run.node}' shows details"
 
 
-def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
+def _who_decides(state: RolloutState, paused: events.RolloutPaused) -> str:
     """Return the commands that end a pause, and when it ends without one."""
     options, until = state.began.options, rollout_view.pause_end(state)
     end = f"within {show_duration(options.pause_at_most)}"
@@ -338,11 +321,11 @@ def _header(view: rollout_view.RolloutView) -> str:
     return render.pairs([(name, render.user_text(text)) for name, text in view.facts()])
 
 
-def status(report: RolloutReport, now: datetime, *, from_bus: bool = False) -> str:
+def status(report: rollout_report.RolloutReport, now: datetime, *, from_bus: bool = False) -> str:
     """Return the state of a rollout: how far it is, its facts, its failures and its outcome."""
     lines = [render.hanging("", head(report.state))]
     if report.state.over is None or from_bus:
-        goes_on = report.word not in (INTERRUPTED, OVERTAKEN)
+        goes_on = report.word not in (rollout_report.INTERRUPTED, rollout_report.OVERTAKEN)
         lines.append(render.hanging("", how_far(report.state, goes_on=goes_on)))
     view = rollout_view.RolloutView.of(report, now)
     return "\n".join([*lines, _header(view), *_failures(report.state), outcome(report)])
@@ -398,7 +381,7 @@ def rollout_rows(rollouts: Iterable[Mapping[str, Any]]) -> str:
             render.user_text(rollout.get("release") or "-"),
             render.user_text(rollout.get("caller") or "-"),
             render_run.moment(rollout.get("started_at")) or "-",
-            show_counts(rollout.get("counts", {})),
+            rollout_report.show_counts(rollout.get("counts", {})),
         )
         for rollout in rollouts
     ]
