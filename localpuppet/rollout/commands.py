@@ -61,16 +61,13 @@ class RolloutCommand(StrEnum):
 
 
 class SentCommand(Value):
-    """A command that an operator sent.
-
-    Attributes:
-        about: For `APPROVE`, the node and the digest of the approved difference, separated by a
-            space; for `CONTINUE`, the pause that it ends; empty for other commands.
-    """
+    """A command that an operator sent."""
 
     command: RolloutCommand
     caller: str
     machine: str
+    # For `APPROVE`, the node and the digest of the approved difference, separated by a space; for
+    # `CONTINUE`, the pause that it ends; empty for other commands.
     about: str = ""
 
     @property
@@ -190,18 +187,12 @@ def _command(text: str) -> RolloutCommand:
 
 
 class SignedCommand(Message):
-    """A rollout command on the bus.
-
-    Attributes:
-        caller, receiver: The sender and the controller of the rollout (claims `iss` and `aud`).
-        events: How many events from the first the sender knew; 0 if the checkpoint had none.
-        digest: Their digest, see `digest_of`.
-        about: What it refers to, see `SentCommand`; empty for most commands.
-    """
+    """A rollout command on the bus."""
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "command"
     LIMIT: ClassVar = bus_limits.MAX_COMMAND
+    # The sender and the controller of the rollout (claims `iss` and `aud`).
     caller: Annotated[Caller, Key("iss")]
     receiver: Annotated[Caller, Key("aud")]
     iat: Annotated[int, AllowedRange(minimum=0)]
@@ -210,10 +201,12 @@ class SignedCommand(Message):
     owner: Caller
     rollout: RolloutId
     epoch: Annotated[int, AllowedRange(minimum=1, maximum=bus_limits.MAX_EPOCH)]
+    # How many events from the first the sender knew; 0 if the checkpoint had none.
     events: Annotated[int, AllowedRange(minimum=0, maximum=bus_limits.MAX_ROLLOUT_EVENTS)]
-    digest: Annotated[str, partial(parse_line, what="digest")]
+    digest: Annotated[str, partial(parse_line, what="digest")]  # their digest, see `digest_of`
     command: Annotated[RolloutCommand, _command]
     machine: Annotated[str, parse_machine]
+    # What it refers to, see `SentCommand`; empty for most commands.
     about: Annotated[str, partial(parse_line, what="about")] = ""
 
     @property

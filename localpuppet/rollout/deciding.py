@@ -44,21 +44,16 @@ from localpuppet.rollout.state import RolloutState
 
 
 class NextAction(Value):
-    """What the rollout does now.
-
-    Attributes:
-        check: Start the checks of these node runs, unless they have started.
-        stop: Record that no further nodes start, for this reason; empty for no stop.
-        withdraw: Record that these node runs, although started, will not happen.
-        over: Whether nothing is running and nothing will start.
-    """
+    """What the rollout does now."""
 
     start: tuple[events.NodeRun, ...] = ()
+    # Start the checks of these node runs, unless they have started.
     check: tuple[events.NodeRun, ...] = ()
     pause: events.RolloutPaused | None = None
-    stop: str = ""
+    stop: str = ""  # record that no further nodes start, for this reason; empty for no stop
+    # Record that these node runs, although started, will not happen.
     withdraw: tuple[events.NodeRun, ...] = ()
-    over: bool = False
+    over: bool = False  # whether nothing is running and nothing will start
 
 
 def decide(state: RolloutState) -> NextAction:
@@ -219,16 +214,13 @@ Checks = tuple[Check, ...]
 
 
 class RolloutSelection(Value):
-    """The nodes that a rollout selects, their order and their checks.
-
-    Attributes:
-        checks: Node run → its checks; runs without any are missing.
-        needs: What components consume, as far as nodes of the site produce it.
-    """
+    """The nodes that a rollout selects, their order and their checks."""
 
     groups: Groups
     title: str
+    # Node run → its checks; runs without any are missing.
     checks: Mapping[events.NodeRun, Checks] = field(default_factory=dict)
+    # What components consume, as far as nodes of the site produce it.
     needs: tuple[events.ExportDependency, ...] = ()
 
 

@@ -1,11 +1,10 @@
 """The events of a rollout, as its journal holds them; a rollout has no other memory."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.converter import from_record, register_form, to_record
@@ -47,13 +46,10 @@ class RolloutEnding(StrEnum):
 
 
 class NodeRun(NamedTuple):
-    """One run of a node in a rollout.
+    """One run of a node in a rollout."""
 
-    Attributes:
-        step: The group, from 1. The run that takes a node back to its previous release has the
-            number of groups plus 1.
-    """
-
+    # The group, from 1. The run that takes a node back to its previous release has the number of
+    # groups plus 1.
     step: int
     node: NodeName
 
@@ -69,32 +65,27 @@ class ExportDependency(Value):
 
 
 class RolloutBegan(Value):
-    """The rollout begins: the first event of each journal.
-
-    Attributes:
-        groups: The nodes of each group, sorted.
-        consumers: Node → the nodes that consume what it produces; nodes without consumers are
-            missing. Empty if no node may be left out of the rollout.
-        parent: The rollout whose failed nodes this one repeats.
-        checks: Node run → its checks besides those of the options; runs without any are missing.
-        places: Node → its value of the fact `one_at_a_time_by`; nodes with different values do not
-            run at the same time. Empty without that option.
-        needs: What components consume, as far as nodes of the site produce it.
-        salt: With noop, the salt of the nodes' change marks; empty if they report no changes.
-        approval: The approved changes; `None` if the rollout compares no changes.
-    """
+    """The rollout begins: the first event of each journal."""
 
     id: RolloutId
     caller: str
-    groups: tuple[tuple[NodeName, ...], ...]
+    groups: tuple[tuple[NodeName, ...], ...]  # the nodes of each group, sorted
     options: RolloutOptions
     title: str
+    # Node → the nodes that consume what it produces; nodes without consumers are missing. Empty if
+    # no node may be left out of the rollout.
     consumers: Mapping[NodeName, tuple[NodeName, ...]] = field(default_factory=dict)
-    parent: RolloutId | None = None
+    parent: RolloutId | None = None  # the rollout whose failed nodes this one repeats
+    # Node run → its checks besides those of the options; runs without any are missing.
     checks: Mapping[NodeRun, tuple[Check, ...]] = field(default_factory=dict)
+    # Node → its value of the fact `one_at_a_time_by`; nodes with different values do not run at the
+    # same time. Empty without that option.
     places: Mapping[NodeName, str] = field(default_factory=dict)
+    # What components consume, as far as nodes of the site produce it.
     needs: tuple[ExportDependency, ...] = ()
+    # With noop, the salt of the nodes' change marks; empty if they report no changes.
     salt: str = ""
+    # The approved changes; `None` if the rollout compares no changes.
     approval: Approval | None = None
 
 
@@ -147,19 +138,15 @@ class NodeRunUnanswered(Value):
 
 
 class NodeRunEnded(Value):
-    """A node run ended, or its node became unresponsive.
-
-    Attributes:
-        result: Its result; `NOT_REACHED` if a node that goes back had not taken the release.
-        outcome: The outcome that the node reports; empty if it is unresponsive.
-        entry: The inventory entry that the node published then, for nodes that run after it.
-    """
+    """A node run ended, or its node became unresponsive."""
 
     node_run: NodeRun
+    # Its result; `NOT_REACHED` if a node that goes back had not taken the release.
     result: NodeResult
-    outcome: str = ""
+    outcome: str = ""  # the outcome that the node reports; empty if it is unresponsive
     run: str | None = None
     reason: str = ""
+    # The inventory entry that the node published then, for nodes that run after it.
     entry: AwaitedEntry | None = None
     predicted_changes: PredictedChanges | None = None
 
@@ -206,20 +193,15 @@ class ChecksEnded(Value):
 
 
 class RolloutPaused(Value):
-    """No further nodes start until an operator continues or stops the rollout.
-
-    Attributes:
-        point: The named point of the plan that causes this pause once; empty after failures.
-        since: When the pause began, UTC; `None` if it is only decided.
-        needs_approval: Whether the operator has to approve changes, instead of continuing.
-        requested_by: The operator who paused it; empty if the rollout paused itself. Continuing it
-            then accepts no failures.
-    """
+    """No further nodes start until an operator continues or stops the rollout."""
 
     reason: str
-    point: str = ""
-    since: datetime | None = None
+    point: str = ""  # the named point of the plan that causes this pause once; empty after failures
+    since: datetime | None = None  # when the pause began, UTC; `None` if it is only decided
+    # Whether the operator has to approve changes, instead of continuing.
     needs_approval: bool = False
+    # The operator who paused it; empty if the rollout paused itself. Continuing it then accepts no
+    # failures.
     requested_by: str = ""
 
 
@@ -263,16 +245,13 @@ class RolloutTakenOver(Value):
 
 
 class RolloutEnded(Value):
-    """The rollout is over; it holds no other nodes than those in these two fields.
-
-    Attributes:
-        still_held: Node → why it did not confirm its release; these holds expire.
-        held_for_investigation: Failed nodes that stay on hold for investigation.
-    """
+    """The rollout is over; it holds no other nodes than those in these two fields."""
 
     ending: RolloutEnding
     reason: str
+    # Node → why it did not confirm its release; these holds expire.
     still_held: Mapping[NodeName, str]
+    # Failed nodes that stay on hold for investigation.
     held_for_investigation: tuple[NodeName, ...] = ()
 
 
@@ -299,11 +278,27 @@ Event = (
 
 TimedEvent = tuple[str, Event]  # with the time of its writing, ISO 8601
 
-# The value of `event` is the class name: "node_runs_started".
-_CLASSES: Mapping[str, type[Event]] = {
-    re.sub(r"\B(?=[A-Z])", "_", class_.__name__).lower(): class_ for class_ in get_args(Event)
+# The value of `event`; independent of the class names, which may change.
+_KINDS: Mapping[type[Event], str] = {
+    RolloutBegan: "rollout_began",
+    RolloutResumed: "rollout_resumed",
+    LastRunsReported: "last_runs_reported",
+    NodesSkipped: "nodes_skipped",
+    StagingEnded: "staging_ended",
+    NodeRunsStarted: "node_runs_started",
+    NodeRunUnanswered: "node_run_unanswered",
+    NodeRunEnded: "node_run_ended",
+    ChecksEnded: "checks_ended",
+    ChangesPredicted: "changes_predicted",
+    ChangesApproved: "changes_approved",
+    NodeRunsWithdrawn: "node_runs_withdrawn",
+    RolloutPaused: "rollout_paused",
+    RolloutTakenOver: "rollout_taken_over",
+    RolloutContinued: "rollout_continued",
+    RolloutStopped: "rollout_stopped",
+    RolloutEnded: "rollout_ended",
 }
-_KINDS = {class_: kind for kind, class_ in _CLASSES.items()}
+_CLASSES = {kind: class_ for class_, kind in _KINDS.items()}
 
 
 def to_dict(event: Event) -> dict[str, Any]:

@@ -55,17 +55,12 @@ class LoopError(Exception):
 
 
 class LevelSchedule(Value):
-    """The schedule.
+    """The schedule."""
 
-    Attributes:
-        times: The turn of each vertex, from 0; `JUNCTION` for junctions.
-        last: The last turn; -1 if no vertex has a place.
-        chain: A longest path. Each element has the vertices of one place in one turn, and waits for
-            the one before it.
-    """
-
-    times: Sequence[int]
-    last: int
+    times: Sequence[int]  # the turn of each vertex, from 0; `JUNCTION` for junctions
+    last: int  # the last turn; -1 if no vertex has a place
+    # A longest path. Each element has the vertices of one place in one turn, and waits for the one
+    # before it.
     chain: Sequence[Sequence[int]]
 
 
@@ -301,15 +296,12 @@ class Run(Value):
 
 
 class ChainRun(Value):
-    """A run in the longest chain.
-
-    Attributes:
-        capability: What it waits for from the run before. `None` for the first run, and if nodes
-            that are not selected are between the two.
-    """
+    """A run in the longest chain."""
 
     group: int
     node: NodeName
+    # What it waits for from the run before. `None` for the first run, and if nodes that are not
+    # selected are between the two.
     capability: str | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -318,18 +310,14 @@ class ChainRun(Value):
 
 
 class Plan(Value):
-    """Ordered groups of runs.
-
-    Attributes:
-        groups: The runs of each group, sorted by node.
-        chain: The longest chain of runs that wait for each other, one run per group.
-        external_capabilities: Capabilities that only nodes outside the selection produce, sorted.
-    """
+    """Ordered groups of runs."""
 
     environment: str
     applications: tuple[str, ...]
-    groups: tuple[tuple[Run, ...], ...]
+    groups: tuple[tuple[Run, ...], ...]  # the runs of each group, sorted by node
+    # The longest chain of runs that wait for each other, one run per group.
     chain: tuple[ChainRun, ...]
+    # Capabilities that only nodes outside the selection produce, sorted.
     external_capabilities: tuple[str, ...]
 
     @property

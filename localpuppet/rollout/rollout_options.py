@@ -110,37 +110,32 @@ class PauseAfter(StrEnum):
 
 
 class RolloutOptions(Value):
-    """The options of a rollout.
+    """The options of a rollout."""
 
-    Attributes:
-        canary: Number of nodes of each group that run before the others of the group; if one
-            fails, the rollout ends. 0 for none.
-        batch: Number of nodes of a group that run together; the next batch starts when all have
-            ended. `None` for the whole group.
-        window: Number of nodes of a group that run at a time; the next node starts when one has
-            ended. `None` for no limit; excludes `batch`.
-        max_failures: How many of the selected nodes may fail without ending the rollout.
-        on_failure: What happens after more failures than allowed, or a failed canary.
-        pause: After which nodes the rollout waits for an operator, even without failures.
-        pause_at_most: Seconds after which a paused rollout is stopped.
-        investigate: Seconds for which failed nodes stay on hold after the end; `None` to release
-            them as well.
-        one_at_a_time_by: A fact: nodes with different values of it do not run at the same time.
-    """
-
+    # Number of nodes of each group that run before the others of the group; if one fails, the
+    # rollout ends. 0 for none.
     canary: int = 0
+    # Number of nodes of a group that run together; the next batch starts when all have ended.
+    # `None` for the whole group.
     batch: Amount | None = None
+    # Number of nodes of a group that run at a time; the next node starts when one has ended. `None`
+    # for no limit; excludes `batch`.
     window: int | None = None
+    # How many of the selected nodes may fail without ending the rollout.
     max_failures: Amount = NONE
     noop: bool = False
     tags: tuple[str, ...] = ()
     timeout: float = TIMEOUT
     skip_unready: bool = False
     checks: tuple[Check, ...] = ()
+    # What happens after more failures than allowed, or a failed canary.
     on_failure: OnFailure = OnFailure.STOP
+    # After which nodes the rollout waits for an operator, even without failures.
     pause: tuple[PauseAfter, ...] = ()
-    pause_at_most: float = PAUSE_AT_MOST
+    pause_at_most: float = PAUSE_AT_MOST  # seconds after which a paused rollout is stopped
+    # Seconds for which failed nodes stay on hold after the end; `None` to release them as well.
     investigate: float | None = None
+    # A fact: nodes with different values of it do not run at the same time.
     one_at_a_time_by: str | None = None
     until: datetime | None = None
     delivery: Delivery | None = None

@@ -42,24 +42,21 @@ def show_counts(counts: Mapping[str, int]) -> str:
 
 
 class RolloutReport(Value):
-    """The report of a rollout.
-
-    Attributes:
-        word: The state in one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process controls it),
-            `OVERTAKEN` (another controller has it), `ELSEWHERE` (it continued on another machine,
-            and may still be running), or why it is over.
-        decisions: Decisions about the whole rollout: times and texts with their authors.
-        commands: Those of them that operators sent: time, command, operator and machine.
-    """
+    """The report of a rollout."""
 
     state: RolloutState
+    # The state in one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process controls it),
+    # `OVERTAKEN` (another controller has it), `ELSEWHERE` (it continued on another machine, and may
+    # still be running), or why it is over.
     word: str
     began: str
     ended: str | None
     started_at: dict[events.NodeRun, str]
     ended_at: dict[events.NodeRun, str]
     checked_at: dict[events.NodeRun, str]
+    # Decisions about the whole rollout: times and texts with their authors.
     decisions: tuple[tuple[str, str], ...]
+    # Those of them that operators sent: time, command, operator and machine.
     commands: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod

@@ -69,20 +69,15 @@ def tone_of(word: str) -> str:
 
 
 class NodeRunView(Value):
-    """A node in a group.
-
-    Attributes:
-        failed: Whether this run failed, also if a rollback undid it.
-        detail: What the state does not say, such as `changed` or `unresponsive`.
-        started, ended: When the controller asked for the run, and when its result arrived.
-    """
+    """A node in a group."""
 
     node_run: events.NodeRun
     state: ProgressState
-    failed: bool
-    detail: str
+    failed: bool  # whether this run failed, also if a rollback undid it
+    detail: str  # what the state does not say, such as `changed` or `unresponsive`
     reason: str
     run: str
+    # When the controller asked for the run, and when its result arrived.
     started: datetime | None
     ended: datetime | None
 
@@ -135,24 +130,17 @@ class WaitingFor(Value):
 
 
 class RolloutView(Value):
-    """A rollout as people see it.
-
-    Attributes:
-        counts: State → number of nodes, without zeros.
-        options: The options in words, without defaults.
-        left: The estimated time left, in words; empty if there is nothing to estimate.
-        waiting: `None` if it is over, or continued elsewhere.
-    """
+    """A rollout as people see it."""
 
     report: RolloutReport
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # state → number of nodes, without zeros
     groups: tuple[GroupView, ...]
     rollback: GroupView | None
     release: str
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # the options in words, without defaults
     seconds: float
-    left: str
-    waiting: WaitingFor | None
+    left: str  # the estimated time left, in words; empty if there is nothing to estimate
+    waiting: WaitingFor | None  # `None` if it is over, or continued elsewhere
 
     @classmethod
     def of(cls, report: RolloutReport, now: datetime) -> "RolloutView":

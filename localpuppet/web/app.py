@@ -66,19 +66,14 @@ SWITCH = 0.001
 
 
 class WebOptions(Value):
-    """What a process serves, and where; a service without an address is not served.
-
-    Attributes:
-        hooks: Address and port for deliveries of git hosts.
-        actions: Whether the dashboard's actions are enabled, in the signer's name.
-        site: The file of the site whose plan is shown; `None` for the inventory's.
-    """
+    """What a process serves, and where; a service without an address is not served."""
 
     listen: str | None
     notify: bool = False
     puppetdb: str | None = None
-    hooks: str | None = None
-    actions: bool = False
+    hooks: str | None = None  # address and port for deliveries of git hosts
+    actions: bool = False  # whether the dashboard's actions are enabled, in the signer's name
+    # The file of the site whose plan is shown; `None` for the inventory's.
     site: "Path | None" = None
 
 
@@ -92,17 +87,13 @@ class WebAddresses(Value):
 
 
 class DashboardAccess(Value):
-    """The access to a dashboard.
-
-    Attributes:
-        entrance: The same rules with a link; `None` over TLS.
-        reads_code: Returns whether a visitor with access may read releases; all on loopback, where
-            the visitor started the dashboard.
-    """
+    """The access to a dashboard."""
 
     door: "AccessRule"
-    entrance: rules.LoopbackDoor | None = None
+    entrance: rules.LoopbackDoor | None = None  # the same rules with a link; `None` over TLS
     tls: Tls | None = None
+    # Returns whether a visitor with access may read releases; all on loopback, where the visitor
+    # started the dashboard.
     reads_code: "Callable[[Visitor], bool]" = lambda _: True
 
     def link(self) -> str:
@@ -514,7 +505,7 @@ class WebApp:
             details=partial(
                 part_of_report,
                 find=reports.find,
-                ask=lambda node, run: self.reports.log(node, run, again=True),
+                ask=lambda node, run: self.reports.ask("log", node, run, again=True),
             ),
             metrics=lambda: population(Evaluation(view, answering.records)),
         )

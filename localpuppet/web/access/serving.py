@@ -134,20 +134,13 @@ def _listening(place: ListenAddress) -> socket.socket:
 
 
 class ConnectionLimits(Value):
-    """Limits of connections.
-
-    Attributes:
-        head: Seconds for the head of a request, from the connection or its first byte.
-        idle: Seconds until the next request, after an answer.
-        reading: Seconds in which a client must read what fills its buffer.
-        strangers: Maximum number of connections of clients without access; see `serve`.
-    """
+    """Limits of connections."""
 
     most: int = MAX_CONNECTIONS
-    head: float = 10.0
-    idle: int = 10
-    reading: float = 30.0
-    strangers: int = 32
+    head: float = 10.0  # seconds for the head of a request, from the connection or its first byte
+    idle: int = 10  # seconds until the next request, after an answer
+    reading: float = 30.0  # seconds in which a client must read what fills its buffer
+    strangers: int = 32  # maximum number of connections of clients without access; see `serve`
 
 
 PATIENCE = ConnectionLimits()

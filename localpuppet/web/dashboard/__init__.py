@@ -8,5 +8,5 @@ acts: `fleet`, `fleet_feed`, `inventory_questions`, `live`, `pages`, `releases`,
 decides: `actions`, `rollout_actions`.
 touches the world: `memory`, `nodes`, `run_table`, `run_queries`.
 private: `action_views`, `activity`, `audit_table`, `differences`,
-  `finding`, `list_query`, `listing`, `topology`.
+  `finding`, `list_query`, `listing`.
 """

@@ -71,27 +71,23 @@ class ReleaseStep(Value):
 
 
 class ActionProposal(Value):
-    """An action to confirm.
-
-    Attributes:
-        holds: Whether the form asks for the reason and the length of a hold.
-        options: What the confirmation sends besides the names of the nodes; `None` without options.
-        again: Shows the form with what was typed, and why the action failed; `None` without a form.
-        steps: How the release of a rollout differs from those that the nodes ran.
-    """
+    """An action to confirm."""
 
     label: str
     subject: str
     back: str
     will: tuple[str, ...]
     read: ReadForm
-    holds: bool = False
+    holds: bool = False  # whether the form asks for the reason and the length of a hold
     about: str = ""
     rows: Sequence[NodeRow] = ()
     command: str = ""
+    # What the confirmation sends besides the names of the nodes; `None` without options.
     options: Mapping[str, str] | None = None
+    # Shows the form with what was typed, and why the action failed; `None` without a form.
     again: Callable[[str], Awaitable[Response]] | None = None
-    steps: Sequence[ReleaseStep] = ()
+    # How the release of a rollout differs from those that the nodes ran.
+    step: Sequence[ReleaseStep] = ()
 
     @property
     def named(self) -> str:
@@ -337,7 +333,7 @@ class ActionViews:
             proposal = await self._proposal(words, chosen)
             if "token" not in words:
                 reads = self.context.reads_code(Visitor.of(request.scope))
-                proposal = replace(proposal, steps=await self._steps(proposal, reads=reads))
+                proposal = replace(proposal, step=await self._steps(proposal, reads=reads))
         except LocalpuppetError as error:
             return await self._form(words, chosen, problem=str(error), code=400)
         return await self.answer(request, proposal, form)

@@ -67,13 +67,7 @@ class NodeAuditRecord(Value):
 
 
 class Intent(Value):
-    """What a caller did.
-
-    Attributes:
-        state: The state of its rollout, if this machine knows it.
-        course: The decisions of its rollout: times and texts.
-        machine: For a command to a rollout, the machine of the caller, or empty; else `None`.
-    """
+    """What a caller did."""
 
     at: float
     caller: str
@@ -83,8 +77,9 @@ class Intent(Value):
     nodes: Sequence[str]
     decisions: Sequence[tuple[str, int]]
     records: Sequence[NodeAuditRecord]
-    state: str = ""
-    course: Sequence[tuple[float, str]] = ()
+    state: str = ""  # the state of its rollout, if this machine knows it
+    course: Sequence[tuple[float, str]] = ()  # the decisions of its rollout: times and texts
+    # For a command to a rollout, the machine of the caller, or empty; else `None`.
     machine: str | None = None
 
     @property

@@ -77,8 +77,15 @@ _EXPORTS = (
     "SELECT node, type || '[' || title || ']' AS resource FROM held.resources"
     " WHERE instr(lower(resource), :text) > 0 ORDER BY resource, node LIMIT :most"
 )
-# A name, a remark and the URL.
-Match = tuple[str, str, str]
+
+
+class Hit(Value):
+    """A match; if it is exact, the text means no other of its kind."""
+
+    name: str
+    url: str
+    about: str = ""
+    exact: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +93,7 @@ class TextSearch:
     """The search for a text in lower case; it is cut if the time was over before its end."""
 
     text: str
-    matches: dict[str, list[Match]] = field(default_factory=dict)
+    matches: dict[str, list[Hit]] = field(default_factory=dict)
     is_cut: bool = False
 
     def in_memory(self, connection: Connection) -> None:
@@ -166,7 +173,7 @@ class TextSearch:
     def _add(self, kind: str, name: str, remark: str, url: str) -> None:
         matches = self.matches.setdefault(kind, [])
         if len(matches) < MOST_ROWS:
-            matches.append((name, remark, url))
+            matches.append(Hit(name=name, about=remark, url=url))
 
     def _execute(
         self,
@@ -257,15 +264,6 @@ _SOURCES = {
     "error": "Errors of runs",
     "export": "Exported resources",
 }
-
-
-class Hit(Value):
-    """A match; if it is exact, the text means no other of its kind."""
-
-    name: str
-    url: str
-    about: str = ""
-    exact: bool = False
 
 
 class HitGroup(Value):
@@ -485,8 +483,7 @@ class FindViews:
 def _groups(search: TextSearch) -> list[HitGroup]:
     groups = []
     for kind, title in _SOURCES.items():
-        if matches := search.matches.get(kind, []):
-            hits = tuple(Hit(name=name, about=about, url=url) for name, about, url in matches)
+        if hits := tuple(search.matches.get(kind, ())):
             groups.append(HitGroup(kind=kind, title=title, hits=hits, total=len(hits)))
     return groups
 

@@ -38,15 +38,11 @@ Waiting = dict[tuple[str, str], Callable[[NodeTable], None]]
 
 
 class FleetLimits(Value):
-    """Limits of a fleet: a client with write access to presence must not fill the memory.
-
-    Attributes:
-        together: Entries that are verified in one go, some 200 microseconds each.
-        pause: Seconds between two of these, for requests: their threads wait for the event loop.
-    """
+    """Limits of a fleet: a client with write access to presence must not fill the memory."""
 
     nodes: int = 20_000
-    together: int = 20
+    together: int = 20  # entries that are verified in one go, some 200 microseconds each
+    # Seconds between two of these, for requests: their threads wait for the event loop.
     pause: float = 0.002
     changes: int = 1000
 

@@ -32,20 +32,16 @@ Store = Callable[[], Awaitable[KeyValue]]
 
 
 class FeedIntervals(Value):
-    """Seconds between two looks or writes.
+    """Seconds between two looks or writes."""
 
-    Attributes:
-        write: Between two writes of when the bus last answered, and after one that failed.
-        gather: Between two writes of changes: a kill -9 loses those since the last one.
-        first: Until inventory and history are read, at most, although some nodes are not shown.
-    """
-
+    # Between two writes of when the bus last answered, and after one that failed.
     write: float = 1.0
-    gather: float = 0.05
+    gather: float = 0.05  # between two writes of changes: a kill -9 loses those since the last one
     view: float = 0.5
     names: float = 30.0
     agent: float = 5.0
     prune: float = 600.0
+    # Until inventory and history are read, at most, although some nodes are not shown.
     first: float = 30.0
 
 

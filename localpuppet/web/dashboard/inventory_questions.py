@@ -284,33 +284,14 @@ class Reports:
             tuple[str, NodeName, RunId], asyncio.Future[Mapping[str, Json]]
         ] = BoundedDict(REPORTS)
 
-    async def report(
-        self, node: NodeName, run: RunId, *, again: bool = False
-    ) -> Mapping[str, Json]:
-        """Return the report of a finished run; see `runs.run_replies.report_reply`.
-
-        Args:
-            again: Whether to ask a node that refused or did not reply before.
-
-        Raises:
-            LocalpuppetError: The node refuses or does not reply, or the bus is unreachable.
-        """
-        return await self._ask_node("report", node, run, again=again)
-
-    async def log(self, node: NodeName, run: RunId, *, again: bool = False) -> Mapping[str, Json]:
-        """Return the end of Puppet's log of a run; see `runs.run_replies.log_reply`.
-
-        Args:
-            again: As for `report`.
-
-        Raises:
-            LocalpuppetError: As `report`.
-        """
-        return await self._ask_node("log", node, run, again=again)
-
-    async def _ask_node(
+    async def ask(
         self, action: str, node: NodeName, run: RunId, *, again: bool
     ) -> Mapping[str, Json]:
+        """Return the `report` or `log` of a finished run; see `runs.run_replies`.
+
+        A node that refused or did not reply before is asked once more only with `again`. If it does
+        so now, that is an error.
+        """
         key = action, node, run
         known = self._known.get(key)
         if known is None or (again and known.done() and known.exception()):

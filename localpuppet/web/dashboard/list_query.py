@@ -45,17 +45,11 @@ def _failure_cause(text: str) -> str:
 
 
 class Filter(Value):
-    """A parameter that filters a list.
+    """A parameter that filters a list."""
 
-    Attributes:
-        label: What its field in a form says while it is empty.
-        choices: The allowed values; empty for any text.
-        field: The field of `ListQuery`, if that has another name.
-    """
-
-    label: str = ""
-    choices: tuple[str, ...] = ()
-    field: str = ""
+    label: str = ""  # what its field in a form says while it is empty
+    choices: tuple[str, ...] = ()  # the allowed values; empty for any text
+    field: str = ""  # the field of `ListQuery`, if that has another name
     read: Callable[[str], Any] = str
 
     def parse(self, key: str, word: str) -> Any:  # noqa: ANN401 - of the field
@@ -90,23 +84,16 @@ FILTERS: Mapping[str, Filter] = {
 
 
 class Form(Value):
-    """The parameters of a list.
-
-    Attributes:
-        usual: The default order; with `-` before it, descending.
-        fields: Filters that its page has a field for.
-        others: Further filters, which links set.
-        is_past: Whether the list is history: it is read from the disk, and an open page keeps it.
-        most: Rows of all pages at most, the newest.
-    """
+    """The parameters of a list."""
 
     path: str
     orders: tuple[str, ...] = ()
-    usual: str = ""
-    fields: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    usual: str = ""  # the default order; with `-` before it, descending
+    fields: tuple[str, ...] = ()  # filters that its page has a field for
+    others: tuple[str, ...] = ()  # further filters, which links set
+    # Whether the list is history: it is read from the disk, and an open page keeps it.
     is_past: bool = False
-    most: int = 0
+    most: int = 0  # rows of all pages at most, the newest
 
     @property
     def filters(self) -> frozenset[str]:
@@ -228,40 +215,28 @@ class ListPage(Value, Generic[T]):
 
 
 class ListQuery(Value):
-    """A request for rows in an order.
-
-    Attributes:
-        q: An expression of `localpuppet query`.
-        outcome: The result of the last run.
-        is_: One of `CONCERNS`.
-        older: A tag or release: nodes with an older release.
-        result: One of `PARTS`.
-        since, until: Only runs that ended at this time or later, and before that time.
-        range_: The range of a chart; empty for the usual one.
-        rollouts: `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too.
-        by_: The fact by which a map groups nodes; empty for roles.
-        sort: The order; with `-` before it, descending; empty for the usual one.
-    """
+    """A request for rows in an order."""
 
     form: Form = NODES
-    q: str = ""
+    q: str = ""  # an expression of `localpuppet query`
     name: str = ""
-    outcome: Kind | None = None
-    is_: str = ""
+    outcome: Kind | None = None  # the result of the last run
+    is_: str = ""  # one of `CONCERNS`
     failure_cause: str = ""
     release: str = ""
-    older: str = ""
+    older: str = ""  # a tag or release: nodes with an older release
     node: str = ""
-    result: str = ""
+    result: str = ""  # one of `PARTS`
+    # Only runs that ended at this time or later, and before that time.
     since: float | None = None
     until: float | None = None
-    range_: str = ""
+    range_: str = ""  # the range of a chart; empty for the usual one
     caller: str = ""
     action: str = ""
     decision: str = ""
-    rollouts: str = ""
-    by_: str = ""
-    sort: str = ""
+    rollouts: str = ""  # `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too
+    by_: str = ""  # the fact by which a map groups nodes; empty for roles
+    sort: str = ""  # the order; with `-` before it, descending; empty for the usual one
     page: int | None = 1
 
     @classmethod

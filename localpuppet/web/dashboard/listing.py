@@ -41,14 +41,11 @@ _HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a l
 
 
 class Table(Value):
-    """A list.
-
-    Attributes:
-        records: Rows by column name; `None` is an empty cell, an array one with spaces.
-    """
+    """A list."""
 
     name: str
     columns: tuple[str, ...]
+    # Rows by column name; `None` is an empty cell, an array one with spaces.
     records: Sequence[Mapping[str, Json]]
     names: Sequence[str]
 

@@ -247,20 +247,16 @@ def _rows(
 
 
 class Overview(Value):
-    """A summary of a fleet.
-
-    Attributes:
-        kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
-        rollout_holds: Rollout → nodes that it holds, sorted.
-        attention: Concern → the first nodes that it concerns; without those on hold for a rollout.
-        wrong_releases: Node → how its bytes of a release differ from the usual ones.
-    """
+    """A summary of a fleet."""
 
     total: int
+    # Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
     kinds: Sequence[tuple[Kind, int]]
     concerns: Mapping[str, int]
-    rollout_holds: Mapping[str, Sequence[str]]
-    attention: Mapping[str, Sequence[presence.NodeRow]]
+    rollout_holds: Mapping[str, Sequence[str]]  # rollout → nodes that it holds, sorted
+    # Concern → the first nodes that it concerns; without those on hold for a rollout.
+    attention: Mapping[str, Sequence[node_row.NodeRow]]
+    # Node → how its bytes of a release differ from the usual ones.
     wrong_releases: Mapping[str, str]
 
 
@@ -382,18 +378,11 @@ _GROUP_ORDERS = {"nodes": "number", "error": "failure"}
 
 
 class FailureGroup(Value):
-    """A failure cause, with the nodes whose last runs it broke.
+    """A failure cause, with the nodes whose last runs it broke."""
 
-    Attributes:
-        failure_cause: Its key, see `NodeRow.failure_cause`.
-        resource: The first failed resource; only its type if the resource differs between nodes.
-        worked: The last good run of the newest node; `None` if unknown.
-        broke: The release of the first failed run after it; empty if unknown.
-    """
-
-    failure_cause: str
+    failure_cause: str  # its key, see `NodeRow.failure_cause`
     error: str
-    resource: str
+    resource: str  # the first failed resource; only its type if the resource differs between nodes
     place: str
     kinds: Sequence[Kind]
     nodes: Sequence[str]
@@ -403,8 +392,8 @@ class FailureGroup(Value):
     first: float
     last: float
     cause: str = ""
-    worked: RunRow | None = None
-    broke: str = ""
+    worked: RunRow | None = None  # the last good run of the newest node; `None` if unknown
+    broke: str = ""  # the release of the first failed run after it; empty if unknown
 
 
 def failure_groups(

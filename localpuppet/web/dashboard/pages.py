@@ -1,11 +1,19 @@
-"""The dashboard's views, one method each, and their routes as an ASGI application."""
+"""The dashboard's views, one method each, and their routes as an ASGI application.
+
+Of the pictures in views of the topology, one is drawn at a time, and the last ones are cached. A
+file gets a content security policy for its picture.
+"""
 
 import asyncio
+import base64
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import TypeVar
 
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,15 +22,24 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
 from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
+from localpuppet.fleet.edges.cycles import Relations, relations
 from localpuppet.fleet.edges.links import Links
 from localpuppet.fleet.inventory.presence import UNRESPONSIVE, NodeRow
 from localpuppet.node.runs.run_replies import RunReport
+from localpuppet.rollout.diagram import Diagram, dot_text, kick_diagram, plan_diagram
+from localpuppet.rollout.plan import Plan
 from localpuppet.rollout.rollout_view import RolloutView, TimeLine
+from localpuppet.rollout.svg import STYLE
 from localpuppet.web.access.rules import (
     ENTER,
     AccessMiddleware,
@@ -37,7 +54,8 @@ from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
 from localpuppet.web.dashboard.finding import FindViews
-from localpuppet.web.dashboard.inventory_questions import RunLogTail, tree_of
+from localpuppet.web.dashboard.inventory_questions import Inventory, RunLogTail, tree_of
+from localpuppet.web.dashboard.list_query import KICKS, PLAN, ListQuery
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
 from localpuppet.web.dashboard.releases import sources_in_use
@@ -50,13 +68,104 @@ from localpuppet.web.dashboard.rollouts import (
     reported_runs,
 )
 from localpuppet.web.dashboard.run_table import GOOD_KINDS, RunRow
-from localpuppet.web.dashboard.topology import Pictures, TopologyViews, style_sheet
 from localpuppet.web.dashboard.view_context import (
     HERE,
+    Draw,
     NotThereError,
     TemplateRenderer,
     ViewContext,
 )
+
+MAX_KEPT = 16
+NODE_PAGE = "/nodes/"
+
+
+class Pictures:
+    """Draws diagrams one after the other, and keeps the last ones."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = lru_cache(MAX_KEPT)(draw)
+        self._slot = asyncio.Semaphore(1)
+
+    async def inline(self, diagram: Diagram) -> tuple[Markup, str]:
+        """Return a diagram as a part of a view, and why it could not be drawn; one is empty."""
+        try:
+            return Markup(await self._svg(diagram, NODE_PAGE)), ""  # noqa: S704 - escaped by `svg`
+        except UnavailableError as error:
+            return Markup(), str(error)
+
+    async def file(self, diagram: Diagram, form: str) -> Response:
+        """Return a diagram as a file of the form `svg` or `dot`.
+
+        The content security policy allows the picture's own style sheet, by its digest, and nothing
+        else.
+        """
+        if form == "dot":
+            return PlainTextResponse(dot_text(diagram))
+        if form != "svg":
+            raise NotThereError("a picture is a file of the form 'svg' or 'dot'")
+        svg = await self._svg(diagram, "")
+        style = svg.partition("<style>")[2].partition("</style>")[0]
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; sandbox; frame-ancestors 'none'"
+        headers = {"content-security-policy": policy}
+        return Response(svg, media_type="image/svg+xml", headers=headers)
+
+    async def _svg(self, diagram: Diagram, node_page: str) -> str:
+        async with self._slot:
+            return await asyncio.to_thread(self._draw, diagram, node_page)
+
+
+async def style_sheet(_: Request) -> Response:
+    """Return the style sheet of diagrams that are part of a view."""
+    return Response(STYLE, media_type="text/css")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyViews:
+    """The views of diagrams, and the same diagrams as files."""
+
+    inventory: Inventory
+    pictures: Pictures
+    showing: TemplateRenderer
+
+    async def page(self, request: Request) -> Response:
+        """Show in which order nodes run, or which roles make others run."""
+        asked, shown, picture, problem = _asked(request), None, None, ""
+        notes: Sequence[str] = ()
+        try:
+            shown, notes, diagram = await self._answer(asked)
+            picture = await self.pictures.inline(diagram)
+        except LocalpuppetError as error:
+            problem = str(error)
+        site = self.inventory.site
+        return self.showing.page(
+            "topology.html",
+            asked=asked,
+            shown=shown,
+            picture=picture,
+            notes=notes,
+            problem=problem,
+            site="" if site is None else site.name,
+        )
+
+    async def file(self, request: Request) -> Response:
+        """Send what `localpuppet rollout plan` or `kicks` prints with `--svg` or `--dot`."""
+        _, _, diagram = await self._answer(_asked(request))
+        return await self.pictures.file(diagram, request.path_params["form"])
+
+    async def _answer(self, asked: ListQuery) -> tuple[Plan | Relations, Sequence[str], Diagram]:
+        if asked.form is KICKS:
+            kicks = relations(await self.inventory.links())
+            return kicks, kicks.notes, kick_diagram(kicks)
+        plan, notes = await self.inventory.plan(await self.inventory.names(asked.q))
+        return plan, notes, await asyncio.to_thread(plan_diagram, plan)
+
+
+def _asked(request: Request) -> ListQuery:
+    is_plan = request.url.path.startswith(PLAN.path)
+    return ListQuery.parse(request.query_params, PLAN if is_plan else KICKS)
+
 
 RUNS = 25
 # Decisions of a rollout that are shown, the newest.
@@ -66,28 +175,6 @@ MOST_NAMES = 100
 Known = TypeVar("Known")
 
 
-class LoginView:
-    """The view behind the link."""
-
-    def __init__(self, door: LoopbackDoor, showing: TemplateRenderer) -> None:
-        self._door = door
-        self._showing = showing
-
-    async def enter(self, request: Request) -> Response:
-        """Exchange the secret of the link for a cookie."""
-        cookie = self._door.sessions.enter(request.query_params.get("key", ""))
-        if cookie is None:
-            return self._showing.problem(
-                403,
-                "This link is invalid or was used before.",
-                "It works once, for ten minutes. For a new link, start 'localpuppet web' again.",
-            )
-        # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
-        response = self._showing.page("entered.html")
-        response.set_cookie(self._door.cookie, cookie, httponly=True, samesite="strict")
-        return response
-
-
 class Pages:
     """The views."""
 
@@ -95,9 +182,7 @@ class Pages:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
         self._showing = TemplateRenderer(parts.fleet, parts.clock, me, parts.staged.web_url)
-        self.entering, self.acting = None, None
-        if parts.entrance is not None:
-            self.entering = LoginView(parts.entrance, self._showing)
+        self.acting = None
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         self.topology = TopologyViews(parts.inventory, Pictures(parts.draw), self._showing)
         self.differing = DifferenceViews(
@@ -114,6 +199,20 @@ class Pages:
                 actor=parts.actor,
                 door=parts.entrance,
             )
+
+    async def enter(self, door: LoopbackDoor, request: Request) -> Response:
+        """Exchange the secret of the link for a cookie."""
+        cookie = door.sessions.enter(request.query_params.get("key", ""))
+        if cookie is None:
+            return self._showing.problem(
+                403,
+                "This link is invalid or was used before.",
+                "It works once, for ten minutes. For a new link, start 'localpuppet web' again.",
+            )
+        # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
+        response = self._showing.page("entered.html")
+        response.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
+        return response
 
     async def overview(self, request: Request) -> Response:
         """Show the state of the fleet."""
@@ -224,8 +323,10 @@ class Pages:
         if asks:
             again = asks == "again"
             (report, no_report), (log, no_log) = await asyncio.gather(
-                _answered(reports.report(name, run, again=again), partial(from_record, RunReport)),
-                _answered(reports.log(name, run, again=again), RunLogTail.read),
+                _answered(
+                    reports.ask("report", name, run, again=again), partial(from_record, RunReport)
+                ),
+                _answered(reports.ask("log", name, run, again=again), RunLogTail.read),
             )
         return self._showing.page(
             "run.html",
@@ -379,8 +480,9 @@ def application(parts: ViewContext) -> ASGIApp:
         return pages.missing()
 
     node = "/nodes/{node}"
-    entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
-    acts = []
+    entrance, acts = [], []
+    if parts.entrance is not None:
+        entrance = [Route(ENTER, partial(pages.enter, parts.entrance))]
     if pages.acting is not None:
         acting, both = pages.acting, ["GET", "POST"]
         acts = [
@@ -403,12 +505,12 @@ def application(parts: ViewContext) -> ASGIApp:
             Route("/find", pages.finding.page),
             Route("/find.json", pages.finding.suggestions),
             *(
-                Route(form.path, pages.topology.page)
+                route
                 for form in (list_query.PLAN, list_query.KICKS)
-            ),
-            *(
-                Route(form.path + ".{form}", pages.topology.file)
-                for form in (list_query.PLAN, list_query.KICKS)
+                for route in (
+                    Route(form.path, pages.topology.page),
+                    Route(form.path + ".{form}", pages.topology.file),
+                )
             ),
             Route("/diagram.css", style_sheet),
             Route("/map", pages.history.map),

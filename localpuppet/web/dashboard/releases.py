@@ -40,17 +40,9 @@ from localpuppet.web.dashboard.rollouts import RolloutRow
 
 
 class ReleaseRow(Value):
-    """A release.
+    """A release."""
 
-    Attributes:
-        release: Its name; empty for nodes whose last run had none.
-        staged: The digest of the staged release.
-        signed: Its signers; empty if no signature is required.
-        tagged: When it was tagged; `None` if this machine does not know.
-        has_older: Whether nodes ran an older tag of its source last.
-    """
-
-    release: str
+    release: str  # its name; empty for nodes whose last run had none
     nodes: Sequence[str]
     kinds: Sequence[tuple[Kind, int]]
     digests: Sequence[tuple[str, int]]
@@ -58,13 +50,13 @@ class ReleaseRow(Value):
     last: float | None
     tag: str
     commit: str
-    staged: str
+    staged: str  # the digest of the staged release
     url: str
-    signed: str = ""
+    signed: str = ""  # its signers; empty if no signature is required
     about: TagObject | None = None
-    tagged: float | None = None
+    tagged: float | None = None  # when it was tagged; `None` if this machine does not know
     previous: str = ""
-    has_older: bool = False
+    has_older: bool = False  # whether nodes ran an older tag of its source last
 
     @property
     def bad(self) -> int:

@@ -142,17 +142,12 @@ class NodeRolloutReport(Value):
 
 
 class ReportedRollout(Value):
-    """A rollout as nodes report it.
-
-    Attributes:
-        caller: The caller id of the operator; if nodes disagree, the one that most name, or the
-            first named.
-        ends: Counts of nodes by last outcome; key empty for nodes without one.
-    """
+    """A rollout as nodes report it."""
 
     rollout: RolloutId
+    # The caller id of the operator; if nodes disagree, the one that most name, or the first named.
     caller: str
-    ends: Mapping[str, int]
+    ends: Mapping[str, int]  # counts of nodes by last outcome; key empty for nodes without one
     held: int
     first: float
     last: float

@@ -169,13 +169,10 @@ UNREADY = (UNRESPONSIVE, NOT_TRUSTED, ON_HOLD)
 
 
 class RolloutStart(Value):
-    """A rollout to start.
-
-    Attributes:
-        fields: Field of the form in `OPTIONS` → what the user chose, without empty ones.
-    """
+    """A rollout to start."""
 
     nodes: tuple[NodeName, ...]
+    # Field of the form in `OPTIONS` → what the user chose, without empty ones.
     fields: Mapping[str, str]
     options: RolloutOptions
 

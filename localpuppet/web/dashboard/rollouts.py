@@ -57,20 +57,11 @@ _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
 
 class RolloutRow(Value):
-    """A rollout in a list.
-
-    Attributes:
-        state: Its state: a word of `RolloutReport`, or `DAMAGED`.
-        headline: The rollout in a line, see `RolloutView.headline`.
-        epoch: How often it was started or resumed; 0 if unknown.
-        decisions: Its own decisions, see `decisions_of`.
-        commands: Those of operators: audit records by the name of the operator's machine.
-        source: `NODES` if only nodes report it.
-    """
+    """A rollout in a list."""
 
     id: str
-    state: str
-    headline: str = ""
+    state: str  # its state: a word of `RolloutReport`, or `DAMAGED`
+    headline: str = ""  # the rollout in a line, see `RolloutView.headline`
     title: str = ""
     caller: str = ""
     reason: str = ""
@@ -78,11 +69,12 @@ class RolloutRow(Value):
     finished_at: float | None = None
     noop: bool = False
     counts: tuple[tuple[str, int], ...] = ()
-    epoch: int = 0
+    epoch: int = 0  # how often it was started or resumed; 0 if unknown
     release: str = ""
-    decisions: Sequence[tuple[float, str]] = ()
+    decisions: Sequence[tuple[float, str]] = ()  # its own decisions, see `decisions_of`
+    # Those of operators: audit records by the name of the operator's machine.
     commands: Sequence[tuple[str, AuditRecord]] = ()
-    source: str = ""
+    source: str = ""  # `NODES` if only nodes report it
     reported: tuple[float, float] | None = None
 
     @classmethod

@@ -42,35 +42,26 @@ HOUR = 3600.0
 
 
 class RunRow(Value):
-    """A run, with the columns of the table of runs.
-
-    Attributes:
-        reason: The first error or the reason.
-        place: File and line of the first error.
-        failure_cause: The key of its failure cause, see `RunEnd.failure_key`.
-        seconds: Its duration; `None` without a run summary.
-        counts: Resources by result; `None` without a run summary.
-        more: How many further such resources there are.
-    """
+    """A run, with the columns of the table of runs."""
 
     node: str
     run: str
     finished_at: float
     outcome: Kind
     release: str
-    reason: str
-    place: str = ""
-    failure_cause: str = ""
+    reason: str  # the first error or the reason
+    place: str = ""  # file and line of the first error
+    failure_cause: str = ""  # the key of its failure cause, see `RunEnd.failure_key`
     cause: str = ""
-    seconds: int | None = None
+    seconds: int | None = None  # its duration; `None` without a run summary
     commit: str = ""
     environment: str = ""
     noop: bool = False
     corrective_change: bool = False
     refusal: str = ""
-    counts: RunCounts | None = None
+    counts: RunCounts | None = None  # resources by result; `None` without a run summary
     resources: tuple[ResourceSummary, ...] = ()
-    more: int = 0
+    more: int = 0  # how many further such resources there are
 
     @classmethod
     def of_end(cls, node: str, end: RunEnd, **more: Any) -> "RunRow":  # noqa: ANN401 - fields

@@ -53,13 +53,7 @@ Draw = Callable[[Diagram, str], str]
 
 
 class ViewContext(Value):
-    """The data and services of the views.
-
-    Attributes:
-        entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
-            TLS, which has no actions.
-        patience, form_patience, begin_patience: For a node's links, a form, the begin of a rollout.
-    """
+    """The data and services of the views."""
 
     fleet: Fleet
     memory: DashboardStore
@@ -73,9 +67,12 @@ class ViewContext(Value):
     log: Log
     draw: Draw
     reads_code: Callable[[Visitor], bool]
+    # The same access rule, if it has a login link, with tokens for actions; `None` over TLS, which
+    # has no actions.
     entrance: LoopbackDoor | None = None
     actor: SigningActor | None = None
     previews: RolloutPreviews | None = None
+    # For a node's links, a form, the begin of a rollout.
     patience: float | None = PATIENCE
     form_patience: float = FORM_PATIENCE
     begin_patience: float = BEGIN_PATIENCE

@@ -45,20 +45,15 @@ _HEX = {
 
 
 class HookSettings(JsonRecord):
-    """One receiver.
-
-    Attributes:
-        caller: The signer in whose name it acts: that of the process which serves it.
-        stage: The nodes that stage a new release, as a query; empty for a rollout.
-        rollout: The options of the rollout of a new release, and its `query`; empty for none.
-    """
+    """One receiver."""
 
     type: HookType
     secret_file: Path
     source: str
-    caller: SignerName
+    caller: SignerName  # the signer in whose name it acts: that of the process which serves it
     poll: Seconds = 900.0
-    stage: str = ""
+    stage: str = ""  # the nodes that stage a new release, as a query; empty for a rollout
+    # The options of the rollout of a new release, and its `query`; empty for none.
     rollout: Mapping[str, Json] = field(default_factory=dict)
 
     @property

@@ -63,22 +63,18 @@ _MARK = 16  # hexadecimal digits
 
 
 class LookRecord(JsonRecord):
-    """What the looks at a source have led to.
+    """What the looks at a source have led to."""
 
-    Attributes:
-        source: The source; another one in the settings is looked at for the first time.
-        result: What came of the newest release that was judged, and whether that is a failure.
-        unfinished: Whether the release was accepted, and what came of it is not known yet.
-    """
-
-    source: str = ""
+    source: str = ""  # the source; another one in the settings is looked at for the first time
     marks: frozenset[str] = frozenset()
     release: str = ""
     tagged_at: float = 0.0
     delivered_at: float = 0.0
     looked_at: float = 0.0
+    # What came of the newest release that was judged, and whether that is a failure.
     result: str = ""
     failed: bool = False
+    # Whether the release was accepted, and what came of it is not known yet.
     unfinished: bool = False
     problem: str = ""
 

@@ -80,16 +80,12 @@ class ChannelState(Value):
 
 @dataclass(slots=True, eq=False)
 class NoticeLedger:
-    """The ledger.
-
-    Attributes:
-        spread: Returns a factor from 0 to 1, by which pauses differ.
-    """
+    """The ledger."""
 
     path: Path
     fleet: str
     dashboard: str
-    spread: Callable[[], float]
+    spread: Callable[[], float]  # returns a factor from 0 to 1, by which pauses differ
     new_id: Callable[[], str] = lambda: f"msg_{uuid.uuid4().hex}"
     _database: Database = field(init=False)
 

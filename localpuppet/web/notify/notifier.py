@@ -288,12 +288,7 @@ class Election:
 
 @dataclass(slots=True, eq=False)
 class Notifier:
-    """The notifier; without an election, as there is no bus, it sends.
-
-    Attributes:
-        every: Seconds between two looks.
-        again: Seconds between two reports of what is open, to channels that take states.
-    """
+    """The notifier; without an election, as there is no bus, it sends."""
 
     settings: NotifySettings
     sight: FleetSight
@@ -304,8 +299,8 @@ class Notifier:
     metrics: Path
     clock: Clock
     log: Log
-    every: float = 10.0
-    again: float = 60.0
+    every: float = 10.0  # seconds between two looks
+    again: float = 60.0  # seconds between two reports of what is open, to channels that take states
     _stated_at: dict[str, float] = field(default_factory=dict, init=False)
     _logged: dict[str, str] = field(default_factory=dict, init=False)
     _sending: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)

@@ -64,13 +64,9 @@ class IncidentKind(StrEnum):
 
 
 class Condition(JsonRecord):
-    """Something that is wrong now.
+    """Something that is wrong now."""
 
-    Attributes:
-        key: Equal as long as it is the same: the kind, its cause and its release.
-    """
-
-    key: str
+    key: str  # equal as long as it is the same: the kind, its cause and its release
     kind: IncidentKind
     subject: str = ""
     release: str = ""
@@ -197,29 +193,23 @@ _ALL_KEYS = frozenset[str]().union(*(needs | may for needs, may in _KEYS.values(
 
 
 class ChannelSettings(JsonRecord):
-    """One channel.
-
-    Attributes:
-        secret_file: The private file with the key of a webhook's signatures.
-        severity: The lowest severity that it receives.
-        repository: Its name on the git host, OWNER/NAME; on GitLab also a number.
-    """
+    """One channel."""
 
     type: ChannelType
     url_file: Path | None = None
-    secret_file: Path | None = None
+    secret_file: Path | None = None  # the private file with the key of a webhook's signatures
     token_file: Path | None = None
     password_file: Path | None = None
     ca: Path | None = None
     query: str = ""
     kinds: frozenset[IncidentKind] = frozenset()
-    severity: Severity = Severity.INFO
+    severity: Severity = Severity.INFO  # the lowest severity that it receives
     server: str = ""
     sender: Annotated[str, Key("from")] = ""
     to: tuple[str, ...] = ()
     user: str = ""
     source: str = ""
-    repository: str = ""
+    repository: str = ""  # its name on the git host, OWNER/NAME; on GitLab also a number
     api_url: str = ""
 
 

@@ -3,6 +3,6 @@
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
 acts: `app`, `answers`, `answering`, `catalogs`.
-reports: `report_views`.
-private: `api_requests`, `event_counts`, `report_rows`.
+reports: `report_rows`, `report_views`.
+private: `api_requests`, `event_counts`.
 """

@@ -73,18 +73,12 @@ AT_ONCE = 32
 
 
 class AnswerLimits(Value):
-    """Limits of an answer.
-
-    Attributes:
-        total: Bytes of all answers that are sent at the same time, as sent.
-        memory: Bytes above which an answer is in a file.
-        plain: Bytes up to which an answer is not compressed.
-    """
+    """Limits of an answer."""
 
     size: int = 256 * 1024 * 1024
-    total: int = 1024 * 1024 * 1024
-    memory: int = 64 * 1024
-    plain: int = 2048
+    total: int = 1024 * 1024 * 1024  # bytes of all answers that are sent at the same time, as sent
+    memory: int = 64 * 1024  # bytes above which an answer is in a file
+    plain: int = 2048  # bytes up to which an answer is not compressed
 
 
 class WrittenAnswer(Value):

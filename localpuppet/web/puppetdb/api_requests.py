@@ -55,18 +55,13 @@ class Parent(Value):
 
 
 class ApiEndpoint(Value):
-    """A path of the API.
+    """A path of the API."""
 
-    Attributes:
-        entity: The entity, with PuppetDB's name; empty for the root, whose query names it.
-        single: The name of the one row that is the answer; empty if the answer is an array.
-        detail: `logs` or `metrics` of a report, which are asked of its node; otherwise empty.
-    """
-
-    entity: str
+    entity: str  # the entity, with PuppetDB's name; empty for the root, whose query names it
     only: tuple[tuple[str, Json], ...] = ()
     parents: tuple[Parent, ...] = ()
-    single: str = ""
+    single: str = ""  # the name of the one row that is the answer; empty if the answer is an array
+    # `logs` or `metrics` of a report, which are asked of its node; otherwise empty.
     detail: str = ""
     allowed: frozenset[str] = _TYPICAL
     required: tuple[str, ...] = ()
@@ -326,19 +321,14 @@ _CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
 
 
 class Question(Value):
-    """The queries of a request.
-
-    Attributes:
-        parents: Queries that must have a row, each with the message if it has none.
-        absent: The message if a single row does not exist; empty if the answer is an array.
-        shape: Makes the rows of the answer from those of the query.
-    """
+    """The queries of a request."""
 
     select: tree.Select
     total: bool
+    # Queries that must have a row, each with the message if it has none.
     parents: tuple[tuple[tree.Select, str], ...]
-    absent: str
-    shape: RowShape | None = None
+    absent: str  # the message if a single row does not exist; empty if the answer is an array
+    shape: RowShape | None = None  # makes the rows of the answer from those of the query
 
     @property
     def is_of_one_node(self) -> bool:

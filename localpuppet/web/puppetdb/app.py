@@ -117,16 +117,13 @@ _READ_ONLY = (
 
 
 class ApiContext(Value):
-    """The data for the responses.
-
-    Attributes:
-        details: Returns a part of the report with a hash, `logs` or `metrics`, and `None` if no
-            report has it. Raises `UnavailableError` if its node cannot be reached.
-    """
+    """The data for the responses."""
 
     answering: Answering
     clock: Clock
     client: Callable[[Visitor], str]
+    # Returns a part of the report with a hash, `logs` or `metrics`, and `None` if no report has it.
+    # Raises `UnavailableError` if its node cannot be reached.
     details: Callable[[str, str], Awaitable[Json]] | None = None
     metrics: Callable[[], MBeans] = dict
     body_patience: float = api_requests.BODY_PATIENCE

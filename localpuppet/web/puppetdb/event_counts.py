@@ -35,16 +35,11 @@ _Holds = Callable[[_Counts], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounting:
-    """How events are counted.
+    """How events are counted."""
 
-    Attributes:
-        by: What is counted, a key of `_SUBJECTS`; several only in an aggregate.
-        aggregate: Whether the answer has the number of subjects instead of the subjects.
-    """
-
-    by: Sequence[str]
+    by: Sequence[str]  # what is counted, a key of `_SUBJECTS`; several only in an aggregate
     nodes: bool = False
-    aggregate: bool = False
+    aggregate: bool = False  # whether the answer has the number of subjects instead of the subjects
     holds: _Holds = field(default=lambda _: True)
     page: tree.Select = field(default_factory=lambda: tree.Select(entity=tree.Entity.EVENT_COUNTS))
 

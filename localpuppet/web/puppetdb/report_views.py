@@ -247,18 +247,14 @@ _NATURAL = ("r.day", "r.node", "r.moment")
 
 @dataclass(slots=True, eq=False)
 class ReportViews:
-    """The relations; a `RecordSource`.
-
-    Attributes:
-        snapshot: Lends a connection to the dashboard's memory that sees no later write.
-        forgotten: Returns the nodes that were forgotten, also those that came back; called in any
-            thread.
-    """
+    """The relations; a `RecordSource`."""
 
     file: Path
+    # Lends a connection to the dashboard's memory that sees no later write.
     snapshot: Callable[[], AbstractContextManager[Connection]]
     _: KW_ONLY
     now: Callable[[], float]
+    # Returns the nodes that were forgotten, also those that came back; called in any thread.
     forgotten: Callable[[], Collection[str]] = frozenset
     entities: Collection[tree.Entity] = (tree.Entity.REPORTS, tree.Entity.EVENTS, tree.Entity.NODES)
 
