@@ -15,7 +15,8 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.base.value import Value
 from localpuppet.fleet.agent.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests import arguments, request_client
+from localpuppet.fleet.requests import request as messages
+from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.triggers.cause import DROPPED
 from localpuppet.rollout.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan, failed_run
 from localpuppet.rollout.rollout_options import Delivery
@@ -110,7 +111,7 @@ class Deliveries:
 
     async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
         """Return the nodes whose policy or version rejects the release, each with the reason."""
-        may = arguments.StatusRequest(may=self._delivery.rights)
+        may = messages.StatusRequest(may=self._delivery.rights)
         _, old = await request_client.next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
         answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
@@ -239,7 +240,7 @@ class Deliveries:
         return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     async def _status(self, node: NodeName) -> request_client.NodeAnswer:
-        return await self._client.ask(node, "status", arguments.StatusRequest(), patience=PATIENCE)
+        return await self._client.ask(node, "status", messages.StatusRequest(), patience=PATIENCE)
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -258,7 +259,7 @@ class Deliveries:
         return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
 
     async def _ask(
-        self, node: NodeName, deed: arguments.DeployAction, epoch: int, serial: int
+        self, node: NodeName, deed: messages.DeployAction, epoch: int, serial: int
     ) -> request_client.NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
@@ -270,7 +271,7 @@ class Deliveries:
 
 def claim_of(
     began: RolloutBegan, client: request_client.RequestClient, *, epoch: int
-) -> arguments.RolloutReference:
+) -> messages.RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
     return messages.RolloutReference(id=began.id, epoch=epoch, caller=caller)

@@ -255,7 +255,7 @@ class Overview(Value):
     concerns: Mapping[str, int]
     rollout_holds: Mapping[str, Sequence[str]]  # rollout → nodes that it holds, sorted
     # Concern → the first nodes that it concerns; without those on hold for a rollout.
-    attention: Mapping[str, Sequence[node_row.NodeRow]]
+    attention: Mapping[str, Sequence[presence.NodeRow]]
     # Node → how its bytes of a release differ from the usual ones.
     wrong_releases: Mapping[str, str]
 
