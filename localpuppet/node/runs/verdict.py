@@ -181,6 +181,8 @@ class StopDecision:
 MAX_LOG = 64 * 1024 * 1024
 # Characters of an error of Puppet that are kept in memory.
 MAX_ERROR = 2000
+# Of a line without an end, which is written in pieces.
+MAX_PIECE = 64 * 1024
 
 
 class RunLog:
@@ -213,9 +215,13 @@ class RunLog:
         """
         pieces = (self._rest + data).split(b"\n")
         self._rest = pieces.pop()
-        if self._rest and (end or len(self._rest) > 65536):
+        if self._rest and end:
             pieces.append(self._rest)
             self._rest = b""
+        elif len(self._rest) > 2 * MAX_PIECE:  # its end may have the beginning of a sealed value
+            whole = self._hide(self._rest)
+            pieces += filter(None, [whole[:-MAX_PIECE]])
+            self._rest = whole[-MAX_PIECE:]
         for piece in pieces:
             data = self._hide(piece)
             text = self._named(printable(data.decode("utf-8", "backslashreplace")))

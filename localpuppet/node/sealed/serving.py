@@ -16,9 +16,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from html import escape
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.strict_json import loads
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 # Characters of the shortest text that is masked; also in `puppet_x/localpuppet/sealed.rb`.
 MASKED = 8
 MAX_REQUEST = 4096
+# Files of a record that localpuppet writes.
+OWN = ("request.json", "status.json")
 _DUMPABLE = 4  # PR_SET_DUMPABLE of prctl(2)
 
 
@@ -64,17 +68,40 @@ class ValueMask:
         return data
 
     def hide_in(self, directory: Path) -> list[Path]:
-        """Mask the files of a record; return those that had an opened value."""
+        """Mask the files of a record; return those that had an opened value.
+
+        Puppet has not written `OWN`: a word of a value, `production` say, stays there.
+        """
         changed = []
         for path in directory.rglob("*") if self._shown else ():
-            if path.is_symlink() or not path.is_file():
+            if path.is_symlink() or not path.is_file() or path.name in OWN:
                 continue
             with disk_errors(path):
                 data = path.read_bytes()
-                if (hidden := self.hide(data)) != data:
+                if (hidden := self._hidden(data)) != data:
                     replace_file(path, hidden, mode=0o600)
                     changed.append(path)
         return changed
+
+    def _hidden(self, data: bytes) -> bytes:
+        """Return a file without opened values; JSON stays JSON, also if a value is a number."""
+        if (hidden := self.hide(data)) == data:
+            return data
+        try:
+            before = loads(data)
+        except (LocalpuppetError, ValueError):
+            return hidden
+        after = self._hidden_in(before)
+        return data if after == before else json.dumps(after).encode()
+
+    def _hidden_in(self, value: Json) -> Json:
+        if isinstance(value, dict):
+            return {str(self._hidden_in(k)): self._hidden_in(item) for k, item in value.items()}
+        if isinstance(value, list):
+            return [self._hidden_in(item) for item in value]
+        if isinstance(value, str):
+            return self.hide(value.encode("utf-8", "replace")).decode()
+        return value
 
 
 class SealedServer:
@@ -142,22 +169,33 @@ class SealedServer:
         try:
             return {"type": str(value.type), "text": content.decode()}
         except UnicodeDecodeError:
-            return {"type": str(value.type), "base64": b64encode(content).decode()}
+            shown = b64encode(content).decode()
+            self.mask.add(path, shown)  # as Puppet shows a Binary
+            return {"type": str(value.type), "base64": shown}
 
 
 def _spellings(line: str) -> Iterator[str]:
-    """Yield a text as JSON, Ruby and Puppet quote it; so does `spellings` in sealed.rb."""
+    """Yield a text as JSON, Ruby, Puppet and others have it; so does `spellings` in sealed.rb."""
     quoted = json.dumps(line, ensure_ascii=False)[1:-1]
     yield line
+    if re.fullmatch(r"[\w.-]*", line, re.ASCII):
+        return
     yield quoted
     yield re.sub(r"#(?=[{$@])", r"\\#", quoted)  # Ruby's `inspect`
     yield quoted.replace("$", r"\$")  # Puppet, in double quotes
     yield line.replace("\\", r"\\").replace("'", r"\'")  # Puppet, in single quotes
+    yield line.replace("'", "''")  # YAML, SQL
+    yield re.sub(r"[!\"`$\\]", r"\\\g<0>", line)  # Puppet's `shellquote`
+    yield re.sub(r"[^\w+,./:@\n-]", r"\\\g<0>", line, flags=re.ASCII)  # shells
+    yield quote(line, safe="", errors="surrogateescape")
+    yield escape(line).replace("&#x27;", "&#39;")
 
 
 def _texts(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, int | float):
+        yield str(value)
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)

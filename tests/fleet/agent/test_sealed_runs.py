@@ -2,6 +2,7 @@
 
 import os
 import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +75,14 @@ def seal(sealing: Sealing, turn: str, number: int) -> None:
     sealing.set("files/tls.key", TLS + turn.encode(), number=number, type="file")
 
 
+def add_type_and_function(sealing: Sealing) -> None:
+    """Add the type `app_setting` and the function `app::print` to the release."""
+    module = sealing.directory / "app/lib/puppet"
+    for name, code in (("type/app_setting", SETTING), ("functions/app/print", PRINT)):
+        (module / name).parent.mkdir(parents=True, exist_ok=True)
+        (module / name).with_suffix(".rb").write_text(code)
+
+
 def files_with(root: Path, text: bytes) -> list[str]:
     """Return the files below a directory with a text in them, packed too, or in their names."""
     found = []
@@ -99,10 +108,7 @@ def test_opened_values_are_in_files_of_a_manifest_alone(site: WarmNode, is_warm:
     node = site.node
     node.write("puppet/conf/puppet.conf", "[main]\nshow_diff = true\nreports = store\n")
     sealing = Sealing.on(node)
-    module = sealing.directory / "app/lib/puppet"
-    for name, code in (("type/app_setting", SETTING), ("functions/app/print", PRINT)):
-        (module / name).parent.mkdir(parents=True, exist_ok=True)
-        (module / name).with_suffix(".rb").write_text(code)
+    add_type_and_function(sealing)
     sealing.code(LEAKS.replace("@ROOT@", str(node.root)))
     (node.root / "for").mkdir()
     records = []
@@ -121,6 +127,47 @@ def test_opened_values_are_in_files_of_a_manifest_alone(site: WarmNode, is_warm:
     assert "socket:" not in log.partition("looks/returns")[2], "an exec inherits no socket"
     assert (node.root / "for/tls.key").read_bytes() == TLS + b"second"
     assert (node.root / "for/nested").read_text() == "x canary-host-second y"
+
+
+# Forms of values that no file but those of the manifest may have.
+QUOTED = 'it\'s "canary" !$x `y` <z> & \\ 100%'
+SPELLED = """
+$data = lookup('db::numbers').unwrap
+$key = sealed_file('tls.key').unwrap
+$quoted = lookup('db::quoted').unwrap
+file { '@ROOT@/for/number': content => "pin=${data['pin']}", show_diff => true, backup => '.bak' }
+app_setting { '@ROOT@/for/pin': value => $data['pin'] }
+notify { 'number': message => "pin ${data['pin']}, ${data['ratio']}" }
+notify { 'binary': message => "${key}" }
+notice($data['pin'], $key, shellquote($quoted))
+$forms = inline_template('<%= require "shellwords"; require "erb"; require "yaml"
+  [@quoted.shellescape, ERB::Util.url_encode(@quoted), ERB::Util.h(@quoted), [@quoted].to_yaml]
+    .join(" ") %>')
+notify { 'forms': message => $forms }
+app_setting { '@ROOT@/for/forms': value => $forms }
+"""
+
+
+def test_a_value_is_masked_however_it_is_spelt(node: Node) -> None:
+    sealing = Sealing.on(node)
+    seal(sealing, "first", 1)
+    sealing.set("common/db::quoted", QUOTED)
+    add_type_and_function(sealing)
+    (node.root / "for").mkdir()
+    sealing.code(SPELLED.replace("@ROOT@", str(node.root)))
+    for number, pin in enumerate((8675309001, 8675309002), start=1):
+        data = f'{{"pin": {pin}, "ratio": 31337.12345}}'
+        sealing.set("common/db::numbers", data, type="data", number=number)
+        node.run("apply", code=0)
+    in_key = b64encode(TLS + b"first")
+    for text in (b"86753090", b"31337.12345", in_key, CANARY):
+        left = [name for name in files_with(node.root, text) if not name.startswith("for/")]
+        assert left == [], text
+    (node.root / "puppet/conf/puppet.conf").write_text("[main]\npreprocess_deferred = false\n")
+    inner = "Deferred('sealed_file', ['tls.key'])"
+    sealing.code(f"notify {{ 'x': message => Deferred('unwrap', [{inner}]) }}")
+    late = node.run("apply", code=1)
+    assert "files/tls.key: is not opened while a catalog is applied" in late.out
 
 
 NAMES = ("nested", "plain", "sensitive", "setting", "tls.key", "unwrapped")

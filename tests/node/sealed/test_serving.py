@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.machine.own_program import shared_file
+from localpuppet.node.runs.verdict import RunLog
 from localpuppet.node.sealed.age import AgeIdentity
 from localpuppet.node.sealed.serving import MASKED, MAX_REQUEST, SealedServer, ValueMask
 from localpuppet.node.sealed.tree import SealedOpener, SealedTree
@@ -108,6 +109,33 @@ def test_files_of_a_record_lose_what_puppet_left_in_them(tmp_path: Path) -> None
     mask.add("common/k", 'a "secret" text')
     assert mask.hide_in(tmp_path) == [left]
     assert left.read_text() == '["[sealed common/k]"]'
+
+
+def test_a_masked_record_stays_json_and_keeps_what_localpuppet_wrote(tmp_path: Path) -> None:
+    mask = ValueMask()
+    mask.add("common/k", {"size": 10737418240, "environment": "production"})
+    report, request = tmp_path / "report.json", tmp_path / "request.json"
+    for file in (report, request):
+        file.write_text('{"bytes": 10737418240, "text": "10737418240 in production"}')
+    assert mask.hide_in(tmp_path) == [report]
+    hidden = "[sealed common/k]"
+    assert json.loads(report.read_text()) == {"bytes": 10737418240, "text": f"{hidden} in {hidden}"}
+    assert "in production" in request.read_text()
+
+
+@pytest.mark.parametrize("before", [0, 65530, 65536, 131060, 131072])
+@pytest.mark.parametrize("size", [4099, 65536])
+def test_a_value_in_a_line_without_an_end_is_masked(tmp_path: Path, before: int, size: int) -> None:
+    mask, shown = ValueMask(), list[str]()
+    mask.add("common/k", "a secret of one")
+    log = RunLog(tmp_path / "log", hide=mask.hide)
+    data = b"x" * before + b"a secret of one" + b"y" * 200000
+    for start in range(0, len(data), size):
+        log.take(data[start : start + size], shown.append)
+    log.take(b"", shown.append, end=True)
+    log.close()
+    assert "".join(shown) == "x" * before + "[sealed common/k]" + "y" * 200000
+    assert (tmp_path / "log").read_text().replace("\n", "") == "".join(shown)
 
 
 def test_ruby_masks_texts_of_the_same_length() -> None:

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
+require 'erb'
 require 'json'
+require 'shellwords'
 
 module PuppetX
   module Localpuppet
@@ -13,6 +15,7 @@ module PuppetX
       class Error < Puppet::Error; end
 
       VARIABLE = 'LOCALPUPPET_SEALED'
+      LATE = "is not opened while a catalog is applied (call the function without 'Deferred': this node compiles its catalog itself)"
       # The value of the variable with which nothing is opened: previews, lookups, CI.
       PLACEHOLDERS = 'placeholders'
       PATIENCE = 30
@@ -21,8 +24,8 @@ module PuppetX
       PLACE = %r{\A.*/sealed/values/((?:[A-Za-z0-9_][^/]*/)+)\z}.freeze
       KEY = %r{\A[A-Za-z0-9_][A-Za-z0-9_.:+=@-]*\z}.freeze
       FORM = %r{\Aschema: 1\ngroup: "(?<group>[^"\n]+)"\nserial: \d+\nnumber: (?<number>\d+)\ntype: (?<type>[a-z]+)\nage: }.freeze
-      # Text that Puppet, Ruby and JSON spell as it is.
-      PLAIN = %r{\A[ !%&(-\[\]-~]*\z}.freeze
+      # Text that has one spelling.
+      PLAIN = /\A[\w.-]*\z/.freeze
       SENSITIVE = Puppet::Pops::Types::PSensitiveType::Sensitive
       BINARY = Puppet::Pops::Types::PBinaryType::Binary
 
@@ -44,8 +47,14 @@ module PuppetX
         Guards.install
         return placeholder(name, file) if placeholders?
 
-        @opened[name] ||= open(name)
+        @opened[name] ||= applying? ? raise(Error, "#{name}: #{LATE}") : open(name)
       end
+
+      # The guards see the catalog before it is applied. Puppet 8 calls functions of `Deferred` later.
+      def self.applying?
+        caller_locations.any? { |place| place.path.end_with?('/puppet/transaction.rb') }
+      end
+      private_class_method :applying?
 
       # @return [String] the text with every opened value replaced by the name of its key
       def self.masked(text)
@@ -73,6 +82,7 @@ module PuppetX
       def self.gathered(value, bytes)
         case value
         when String then bytes << value.b << 0
+        when Numeric then bytes << value.to_s << 0
         when Array then value.each { |item| gathered(item, bytes) }
         when Hash then value.each { |pair| gathered(pair, bytes) }
         when BINARY then bytes << value.binary_buffer << 0
@@ -102,6 +112,7 @@ module PuppetX
         text = answer.key?('base64') ? answer['base64'].unpack1('m0') : answer.fetch('text')
         value = (answer['type'] == 'data') ? JSON.parse(text) : text
         hide(value, name)
+        hide(answer['base64'], name) # as Puppet shows a Binary
         return value if answer['type'] == 'plain'
 
         SENSITIVE.new(answer.key?('base64') ? BINARY.from_binary_string(text) : value)
@@ -146,7 +157,7 @@ module PuppetX
       end
       private_class_method :unavailable
 
-      # Remember the texts of a value, and each line of a text, as Puppet, Ruby and JSON spell them.
+      # Remember the texts of a value, and each line of a text, in all spellings.
       def self.hide(value, name)
         case value
         when Hash then value.each_value { |item| hide(item, name) }
@@ -156,6 +167,7 @@ module PuppetX
             spellings(text).each { |form| @secrets[form.b] ||= name } if text.length >= MASKED
           end
           @longest_first = nil
+        when Numeric then hide(value.to_s, name)
         end
       end
       private_class_method :hide
@@ -166,9 +178,16 @@ module PuppetX
 
         puppet = Puppet::Pops::Types::StringConverter.singleton
         quoted = [JSON.generate(utf8), utf8.inspect, utf8.dump, puppet.puppet_quote(utf8), puppet.puppet_quote(utf8, true)]
-        [text, *quoted.map { |form| form[1..-2] }].uniq
+        [text, *quoted.map { |form| form[1..-2] }, *escapes(utf8)].uniq
       end
       private_class_method :spellings
+
+      # As YAML and SQL, Puppet's `shellquote`, shells, URLs and XML have a text.
+      def self.escapes(text)
+        quoted = text.gsub(/[!"`$\\]/) { |sign| "\\#{sign}" }
+        [text.gsub("'", "''"), quoted, text.shellescape, ERB::Util.url_encode(text), ERB::Util.html_escape(text)]
+      end
+      private_class_method :escapes
 
       # The places at which Puppet would write, keep or merge an opened value.
       module Guards
