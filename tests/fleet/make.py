@@ -12,20 +12,13 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
-from localpuppet.fleet.history.history_records import (
-    DAY,
-    AuditDecision,
-    AuditRecord,
-    HistoryDay,
-    ResourceSummary,
-    RunCounts,
-    RunSummary,
-)
+from localpuppet.fleet.history import history_records
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.fleet.kept_catalogs import CatalogHeader, NodeCatalog, pack_catalog
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
@@ -36,6 +29,7 @@ _Value = TypeVar("_Value")
 
 NODE = NodeName("web01.example")
 TODAY = 20_500
+UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 
 def there(value: _Value | None) -> _Value:
@@ -48,8 +42,8 @@ def run_id(at: float, random: str = "00aa") -> RunId:
     return new_run_id(datetime.fromtimestamp(at, UTC), random, None)
 
 
-def a_summary(at: float, **fields: Any) -> RunSummary:
-    plain = RunSummary(
+def a_summary(at: float, **fields: Any) -> history_records.RunSummary:
+    plain = history_records.RunSummary(
         run=run_id(at),
         release="shop/tags/r1",
         commit="0" * 40,
@@ -64,7 +58,7 @@ def a_summary(at: float, **fields: Any) -> RunSummary:
         noop=False,
         corrective_change=False,
         reason="",
-        counts=RunCounts(total=150),
+        counts=history_records.RunCounts(total=150),
         resources=(),
         more=0,
         failure_cause=None,
@@ -101,8 +95,8 @@ def a_row(node: str, outcome: Kind | None = None, **fields: Any) -> NodeRow:
     return NodeRow(node=node, **fields, last=end)
 
 
-def a_resource(number: int, **fields: Any) -> ResourceSummary:
-    plain = ResourceSummary(
+def a_resource(number: int, **fields: Any) -> history_records.ResourceSummary:
+    plain = history_records.ResourceSummary(
         type="File",
         title=f"/etc/shop/{number}.conf",
         status=ResourceResult.CHANGED,
@@ -116,32 +110,47 @@ def a_resource(number: int, **fields: Any) -> ResourceSummary:
 
 def a_part(
     resource: str, *, status: ResourceResult = ResourceResult.CHANGED, **fields: Any
-) -> ResourceSummary:
+) -> history_records.ResourceSummary:
     """Return a resource of a run, `Type[title]`, without the place of its declaration."""
     type_, _, title = resource.partition("[")
     fields = {"file": "", "line": None, "containing_class": "", **fields}
     return a_resource(0, type=type_, title=title.removesuffix("]"), status=status, **fields)
 
 
-def a_decision(at: float, **fields: Any) -> AuditRecord:
-    plain = AuditRecord(
+def a_decision(at: float, **fields: Any) -> history_records.AuditRecord:
+    plain = history_records.AuditRecord(
         at=at,
         caller="alice",
         action="run",
         subject="",
-        decision=AuditDecision.ACCEPTED,
+        decision=history_records.AuditDecision.ACCEPTED,
         reason="",
         request=f"{int(at)}",
     )
     return replace(plain, **fields)
 
 
-def a_day(*records: RunSummary, day: int = TODAY) -> HistoryDay[RunSummary]:
-    return HistoryDay(node=NODE, day=day, records=records, dropped=0)
+def a_cause(kind: CauseKind = CauseKind.TIMER, **fields: Any) -> RunCause:
+    plain = {"sender": "b.example.com", "uuid": UUID, "timestamp": 1, "expires": None}
+    return RunCause(kind=kind, **{**plain, **fields})
+
+
+def a_trigger(sender: str, *hosts: NodeName, at: float, **fields: Any) -> Trigger:
+    """Return a trigger that its sender has just made."""
+    me = NodeName(sender)
+    plain = {"hostname": me, "hosts": hosts, "timestamp": int(at), "path": (me,)}
+    more: dict[str, Any] = {"uuid": UUID, "tags": (), "ttl": 180, "hops": 0, **plain, **fields}
+    return Trigger(**more)
+
+
+def a_day(
+    *records: history_records.RunSummary, day: int = TODAY
+) -> history_records.HistoryDay[history_records.RunSummary]:
+    return history_records.HistoryDay(node=NODE, day=day, records=records, dropped=0)
 
 
 def noon(minutes: float = 0) -> float:
-    return TODAY * DAY + DAY / 2 + 60 * minutes
+    return TODAY * history_records.DAY + history_records.DAY / 2 + 60 * minutes
 
 
 def resource(kind: str, title: str, *tags: str, **parameters: Any) -> ExportedResource:

@@ -13,15 +13,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.bus_limits import MAX_LIFE, MAX_RECEIVERS
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.edges.kicks import (
-    GIVE_UP,
-    PATIENCE,
-    SETTLING,
-    HeldKicks,
-    Kick,
-    KickSending,
-    kicked_by,
-)
+from localpuppet.fleet.edges import kicks
 from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.triggers.sending import Outgoing
 from localpuppet.fleet.trust.signing import claimed_payload
@@ -42,8 +34,8 @@ LB, DNS = NodeName("lb01.example.com"), NodeName("dns01.example.com")
 CALL = Outgoing(hosts=(LB,), tags=("a",), ttl=180, keyprefix="/p", keyttl=180)
 
 
-def read(roles: Sequence[str] = (), query: str | None = None) -> Kick:
-    return Kick.read({"roles": [*roles], "query": query})
+def read(roles: Sequence[str] = (), query: str | None = None) -> kicks.Kick:
+    return kicks.Kick.read({"roles": [*roles], "query": query})
 
 
 def test_a_kick_finds_roles_literally_and_its_written_form_finds_the_same() -> None:
@@ -75,11 +67,11 @@ class Rig:
         self.clock = FakeClock()
         self.processes = FakeProcesses()
         self.records = Records(state / "runs", self.processes)
-        self.held = HeldKicks(state, self.records, self.clock)
+        self.held = kicks.HeldKicks(state, self.records, self.clock)
         self.store = MemoryStore(now=self.clock.monotonic)
         self.log = FakeLog()
         self.away = False
-        self.sending = KickSending(
+        self.sending = kicks.KickSending(
             self.held,
             signer=person(ME).signer,
             store=self.connected,
@@ -152,17 +144,17 @@ async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Ri
 
 def test_the_record_of_a_run_names_the_kicked_nodes(rig: Rig) -> None:
     rig.record(RUN)
-    assert kicked_by(rig.records, RUN) == ()
+    assert kicks.kicked_by(rig.records, RUN) == ()
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.hold(RUN, replace(CALL, hosts=(DNS, LB)), uuid=UUID)
-    assert kicked_by(rig.records, RUN) == (LB, DNS)
+    assert kicks.kicked_by(rig.records, RUN) == (LB, DNS)
     (rig.records.directory / RUN / "kicks.json").write_text('{"schema": 1, "nodes": ["*"]}')
     with pytest.raises(StateError, match="is damaged"):
-        kicked_by(rig.records, RUN)
+        kicks.kicked_by(rig.records, RUN)
 
 
 async def test_an_unpublished_entry_delays_kicks_for_a_limited_time(over: Rig) -> None:
-    over.clock.advance(PATIENCE + 1)
+    over.clock.advance(kicks.PATIENCE + 1)
     await over.sending.step(notified=False)
     assert len(over.sent()) == 1
 
@@ -178,13 +170,12 @@ async def test_an_outage_loses_no_kick_and_sends_the_same_again(over: Rig) -> No
 
 
 async def test_a_kick_of_long_ago_is_dropped_with_a_line(over: Rig) -> None:
-    over.clock.advance(GIVE_UP + 1)
+    over.clock.advance(kicks.GIVE_UP + 1)
     await over.sending.step(notified=True)
     assert not over.store.kept
     assert not over.held.are_there
-    assert over.log.lines == [
-        ("warning", f"{LB} is not kicked: the bus was unreachable for too long")
-    ]
+    expected = [("warning", f"{LB} is not kicked: the bus was unreachable for too long")]
+    assert over.log.lines == expected
 
 
 async def test_a_loop_drops_the_kicks_of_its_run_only(rig: Rig) -> None:
@@ -203,7 +194,7 @@ async def test_the_kicks_of_a_run_that_died_are_sent(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     await rig.sending.step(notified=True)
     assert not rig.store.kept  # its supervisor is about to release them
-    rig.clock.advance(SETTLING + 1)
+    rig.clock.advance(kicks.SETTLING + 1)
     await rig.sending.step(notified=True)
     assert len(rig.sent()) == 1
 

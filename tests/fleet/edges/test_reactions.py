@@ -32,6 +32,7 @@ from localpuppet.fleet.edges.reactions import (
     decide,
 )
 from localpuppet.fleet.triggers.cause import AnswerChange, CauseKind, ChangeKind, RunCause
+from tests.fleet.make import a_cause
 
 ME = NodeName("lb01.example.com")
 WEB = NodeName("web01.example.com")
@@ -79,9 +80,8 @@ def test_a_change_is_a_reaction_along_the_path_of_the_node_that_changed() -> Non
     (cause,) = decision.state.pending
     assert (cause.kind, cause.sender, cause.path) == ("query", ME, (DB, WEB))
     assert cause.expires is None, "on hold it waits"
-    assert cause.changes == (
-        AnswerChange(query=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
-    )
+    found = cause.changes
+    assert found == (AnswerChange(query=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),)
     (made_now,) = decision.state.reactions
     assert (made_now.at, made_now.nodes, made_now.causes) == (NOW, (WEB,), (cause.id,))
     assert decision.lines == ()
@@ -278,22 +278,11 @@ def asked(digest: str, key: str = "k") -> Dependency:
     return Dependency(source="query", key=key, text=f"q({key})", answer=told)
 
 
-CAUSE = RunCause(
-    kind=CauseKind.QUERY,
-    sender="lb.example.com",
-    uuid="00000000-0000-4000-8000-000000000001",
-    path=(NodeName("a.example.com"),),
-    timestamp=1_795_000_000,
-    expires=None,
-    changes=(AnswerChange.of("q(k)", ChangeKind.CHANGED, ("ip",)),),
-)
+CHANGE = AnswerChange.of("q(k)", ChangeKind.CHANGED, ("ip",))
+CAUSE = a_cause(CauseKind.QUERY, path=(NodeName("a.example.com"),), changes=(CHANGE,))
 WATCHED = WatchedQuery(question=asked("d0"), base_digest="d0")
-STATE = ReactionState(
-    run="1",
-    queries=(WATCHED,),
-    reactions=(PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
-    pending=(CAUSE,),
-)
+REACTION = PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,))
+STATE = ReactionState(run="1", queries=(WATCHED,), reactions=(REACTION,), pending=(CAUSE,))
 
 
 def test_it_survives(tmp_path: Path) -> None:
@@ -318,10 +307,8 @@ def test_a_good_run_replaces_what_is_watched() -> None:
     run = FinishedRun(run="2", good=True, dependencies=(asked("d2", "k"), asked("d3", "new")))
     after = before.after(run)
     assert after.run == "2"
-    assert [(one.question.key, one.base_digest) for one in after.queries] == [
-        ("k", "d2"),
-        ("new", "d3"),
-    ]
+    expected = [("k", "d2"), ("new", "d3")]
+    assert [(one.question.key, one.base_digest) for one in after.queries] == expected
     assert [(one.answered_digests, one.tried) for one in after.queries] == [((), False)] * 2
 
 

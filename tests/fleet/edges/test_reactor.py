@@ -1,4 +1,4 @@
-"""The actor, with an inventory in memory and real records, and how often it looks."""
+"""The actor, with an inventory in memory and real records, and what its collectors took."""
 
 import asyncio
 import json
@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.fleet.agent.code_calls import CollectCall
 from localpuppet.fleet.edges import reactor
-from localpuppet.fleet.edges.reactor import DEBOUNCE, RECHECK, SHARE, Pace
+from localpuppet.fleet.edges.reactor import DEBOUNCE, RECHECK, SHARE, Collectors, Pace
+from localpuppet.fleet.exports.recording import CollectorService
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.node.runs.run import Outcome
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.agent.test_export_calls import A, B
+from tests.fleet.agent.test_export_calls import Rig as ExportRig
 from tests.fleet.edges.reacting_node import WEB, Rig
+from tests.fleet.make import resource
 
 
 @pytest.fixture
@@ -147,3 +153,70 @@ def test_looking_takes_one_part_of_the_time() -> None:
     assert pace.wait(14) == 4 * (SHARE - 1)
     pace.changed(15)
     assert pace.wait(14 + 4 * (SHARE - 1)) == 0
+
+
+def source(collecting: ExportRig, *, age: float = 0.0) -> Collectors:
+    current = collecting.clock.now().timestamp() - age
+    return Collectors(
+        MemoryInventory([], current=current),
+        collecting.records,
+        collecting=CollectorService(collecting.held, me="me.example.com", policy=collecting.policy),
+        now=lambda: collecting.clock.now().timestamp(),
+        max_stale=60,
+    )
+
+
+@pytest.fixture
+def collecting(tmp_path: Path) -> ExportRig:
+    made = ExportRig(tmp_path)
+    made.policy.write_text("*\tHost\t*\n")
+    made.held.hold(A, "1", [resource("Host", "x", "web", ip="10.0.0.1", path="/a")])
+    made.held.hold(B, "1", [resource("Host", "y", "web"), resource("Host", "z", "db")])
+    return made
+
+
+async def collect(collecting: ExportRig, condition: Any) -> None:
+    call = CollectCall.read({"type": "Host", "filter": condition})
+    await collecting.calls.collect(call, str(collecting.run.id))
+
+
+async def test_a_repeated_collector_has_the_answer_of_the_run(collecting: ExportRig) -> None:
+    for condition in (None, ["tag", "==", "web"]):
+        await collect(collecting, condition)
+    asked = source(collecting)
+    for one in asked.dependencies_of(collecting.run.id):
+        now = asked.ask(one.key)
+        assert (now.digest, now.parts) == (one.answer.digest, one.answer.parts)
+    every, web = asked.dependencies_of(collecting.run.id)
+    assert web.text == "Host <<| tag == 'web' |>>"
+    parts = {node: set(about) for node, about in web.answer.parts.items()}
+    assert parts == {A: {"Host[x]"}, B: {"Host[y]"}}
+    assert set(every.answer.parts[B]) == {"Host[y]", "Host[z]"}
+
+
+async def test_a_changed_export_changes_only_the_part_of_its_node(collecting: ExportRig) -> None:
+    await collect(collecting, ["tag", "==", "web"])
+    asked = source(collecting)
+    (before,) = asked.dependencies_of(collecting.run.id)
+    collecting.held.hold(A, "2", [resource("Host", "x", "web", ip="10.0.0.1", path="/other")])
+    assert asked.ask(before.key).digest == before.answer.digest  # what does not count
+    collecting.held.hold(A, "3", [resource("Host", "x", "web", ip="10.0.0.2")])
+    after = asked.ask(before.key)
+    assert after.digest != before.answer.digest
+    assert after.parts[A] != before.answer.parts[A]
+    assert after.parts[B] == before.answer.parts[B]
+
+
+async def test_an_old_view_or_a_refusing_policy_is_an_error(collecting: ExportRig) -> None:
+    await collect(collecting, None)
+    (one,) = source(collecting).dependencies_of(collecting.run.id)
+    with pytest.raises(UnavailableError):
+        source(collecting, age=61).ask(one.key)
+    collecting.policy.write_text("")
+    with pytest.raises(InvalidInputError):
+        source(collecting).ask(one.key)
+    with pytest.raises(InvalidInputError):
+        await collect(collecting, None)
+    assert source(collecting).dependencies_of(collecting.run.id) == [], (
+        "a refused collector has no answer"
+    )

@@ -69,11 +69,8 @@ def shown(found: Relations) -> list[str]:
 
 def test_a_load_balancer_that_asks_and_is_kicked_is_no_cycle() -> None:
     kicks = (role("haproxy"),)
-    found = of(
-        node("web01", "web", kicks=kicks),
-        node("web02", "web", kicks=kicks),
-        node("lb01", "haproxy", asks=(asks("web"),)),
-    )
+    web = [node(name, "web", kicks=kicks) for name in ("web01", "web02")]
+    found = of(*web, node("lb01", "haproxy", asks=(asks("web"),)))
     assert edges(found) == [("web", "haproxy", "kick"), ("web", "haproxy", "query")]
     assert found.cycles == ()
     assert [(one.name, len(one.nodes)) for one in found.roles] == [("haproxy", 1), ("web", 2)]
@@ -220,14 +217,8 @@ def test_another_entry_can_replace_the_entry_of_a_node(name: str) -> None:
 
 
 def test_only_cycles_that_a_node_closes_are_reported_to_it() -> None:
-    fleet = MemoryInventory(
-        [
-            node("a", "a", kicks=(role("b"),)),
-            node("b", "b", kicks=(role("a"),)),
-            node("lb", "haproxy", asks=(asks("web"),)),
-            node("w", "web"),
-        ]
-    )
+    loop = [node("a", "a", kicks=(role("b"),)), node("b", "b", kicks=(role("a"),))]
+    fleet = MemoryInventory([*loop, node("lb", "haproxy", asks=(asks("web"),)), node("w", "web")])
     _, _, lb, web = fleet.listed
     assert closed_cycles(fleet, lb, node("lb", "haproxy", kicks=(role("a"),))) == []
     now = node("w", "web", asks=(asks("haproxy"),))
@@ -289,10 +280,8 @@ places = st.lists(st.integers(JUNCTION, 2), min_size=SIZE, max_size=SIZE)
 
 
 def graph(edges: list[tuple[int, int]], where: list[int]) -> Graph:
-    return Graph(
-        places=where,
-        successors=[[end for start, end in edges if start == vertex] for vertex in range(SIZE)],
-    )
+    successors = [[end for start, end in edges if start == vertex] for vertex in range(SIZE)]
+    return Graph(places=where, successors=successors)
 
 
 @given(pairs, places)

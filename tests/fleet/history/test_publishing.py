@@ -1,4 +1,4 @@
-"""What a node publishes of its history: only changed days, and no records of others."""
+"""What a node records of requests, also of a flood, and publishes of its history: changed days."""
 
 import asyncio
 from pathlib import Path
@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.bus_limits import MAX_RUN_TEXT
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.history.history_records import AUDIT, DAY, RUNS, history_key, parse_day
-from localpuppet.fleet.history.node_history import (
-    RETRY,
-    DayLog,
-    HistoryPublisher,
-    PublishedDays,
-    is_published,
+from localpuppet.fleet.history import node_history
+from localpuppet.fleet.history.history_records import (
+    AUDIT,
+    DAY,
+    RUNS,
+    AuditDecision,
+    AuditRecord,
+    history_key,
+    parse_day,
 )
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
@@ -35,15 +38,15 @@ class _Site:
         self.now = self.clock.now().timestamp()
         self.today = int(self.now // DAY)
         self.store = MemoryStore()
-        self.runs, self.audit = DayLog(state, RUNS), DayLog(state, AUDIT)
+        self.runs, self.audit = node_history.DayLog(state, RUNS), node_history.DayLog(state, AUDIT)
         self.problem: Exception | None = None
         self.calls = 0
 
-    def publisher(self) -> HistoryPublisher:
-        return HistoryPublisher(
+    def publisher(self) -> node_history.HistoryPublisher:
+        return node_history.HistoryPublisher(
             NODE,
             (self.runs, self.audit),
-            PublishedDays(self.state),
+            node_history.PublishedDays(self.state),
             signer=WEB.signer,
             store=self._connected,
             clock=self.clock,
@@ -51,8 +54,10 @@ class _Site:
         )
 
     def is_published(self) -> bool:
-        logs: tuple[DayLog[Any], ...] = (self.runs, self.audit)
-        return is_published(NODE, logs, PublishedDays(self.state), self.clock)
+        logs: tuple[node_history.DayLog[Any], ...] = (self.runs, self.audit)
+        return node_history.is_published(
+            NODE, logs, node_history.PublishedDays(self.state), self.clock
+        )
 
     async def _connected(self) -> KeyValue:
         self.calls += 1
@@ -132,8 +137,86 @@ def test_a_node_without_the_right_to_write_asks_seldom_and_logs_it_once(site: _S
         site.problem = RefusedError("denied", where="bus")
         for _ in range(100):
             await publisher.step()
-            await asyncio.sleep(RETRY / 50)
+            await asyncio.sleep(node_history.RETRY / 50)
 
     run_simulated(steps())
     assert 2 <= site.calls <= 5
     assert [level for level, _ in site.log.lines] == ["warning"]
+
+
+class Book:
+    """An auditor and the records that are kept: the last version of each."""
+
+    def __init__(self) -> None:
+        self.clock, self.log = FakeClock(), FakeLog()
+        self.kept: dict[str, AuditRecord] = {}
+        self.writes = 0
+        self.full = False
+        self.auditor = node_history.Auditor(self._append, self.clock, self.log)
+
+    def _append(self, record: AuditRecord) -> None:
+        if self.full:
+            raise StateError("no space left on device")
+        self.writes += 1
+        self.kept[record.identity] = record
+
+    def ask(self, caller: str, action: str, subject: str = "", **more: Any) -> None:
+        self.clock.advance(0.001)
+        more = {"reason": "", "repeats": False, **more}
+        self.auditor.record(caller, action, subject, request="", **more)
+
+    def shown(self) -> list[str]:
+        return [
+            f"{one.caller} {one.action} {one.decision} {one.times}" for one in self.kept.values()
+        ]
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+def test_the_order_of_requests_stays_visible_and_repeats_are_counted(book: Book) -> None:
+    for action in ("disable", "enable", "disable", "disable"):
+        book.ask("alice", action)
+    book.ask("bob", "runonce", reason="denied")
+    mine = ["alice disable accepted 1", "alice enable accepted 1", "alice disable accepted 2"]
+    assert book.shown() == [*mine, "bob runonce refused 1"]
+    for _ in range(3):
+        book.ask("alice", "runonce", "step 1", repeats=True)
+        book.ask("alice", "disable", "r", repeats=True)
+    assert book.shown()[-2:] == ["alice runonce accepted 2", "alice disable accepted 2"]
+
+
+def test_a_flood_of_refusals_is_few_records_and_few_writes(book: Book) -> None:
+    book.ask("alice", "disable")
+    for number in range(4096):
+        book.ask("eve", "runonce", f"tag {number % 500}", reason="denied by policy")
+        book.ask("mallory", "enable", reason="denied by policy")
+    mine = [one for one in book.kept.values() if one.caller == "eve"]
+    assert len(mine) == node_history.MAX_OF_CALLER[AuditDecision.REFUSED] + 1
+    assert (mine[-1].subject, mine[-1].times) == (node_history.FURTHER, 2048)
+    assert "mallory enable refused 4096" in book.shown()
+    assert "alice disable accepted 1" in book.shown()
+    assert book.writes < 150
+    book.clock.advance(DAY)
+    book.ask("eve", "runonce", "tag 1", reason="denied by policy")
+    assert book.shown()[-1] == "eve runonce refused 1"
+
+
+def test_many_requests_callers_and_long_texts_are_bounded(book: Book) -> None:
+    for number in range(500):
+        book.ask("ci", "deploy", f"apply r{number}")
+    assert len(book.kept) == node_history.MAX_OF_CALLER[AuditDecision.ACCEPTED] + 1
+    book.kept.clear()
+    for number in range(node_history.MAX_CALLERS + 10):
+        book.ask(f"c{number}", "runonce", "\u202e\n" * 1000, reason="x" * 1000)
+    assert len(book.auditor._callers) == node_history.MAX_CALLERS
+    record = next(iter(book.kept.values()))
+    assert (len(record.subject), len(record.reason)) == (MAX_RUN_TEXT, MAX_RUN_TEXT)
+
+
+def test_a_disk_that_is_full_stops_no_request(book: Book) -> None:
+    book.full = True
+    book.ask("alice", "disable")
+    assert "cannot record a request: no space left" in book.log.text

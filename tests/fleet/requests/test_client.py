@@ -1,32 +1,45 @@
-"""Requests to nodes: signed replies, missing and rejected ones; deployments until they ended."""
+"""Requests to nodes: signed replies, missing and rejected ones; deployments, compared releases."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import BusyError, UnavailableError
-from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.bus_limits import MAX_REPLY_NAME
 from localpuppet.fleet.bus.key_value import entries
 from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests import request_client
 from localpuppet.fleet.requests import request_client as exchange
-from localpuppet.fleet.requests.request import Deploy, DeployAction, NoArguments, Request
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    Deploy,
+    DeployAction,
+    NoArguments,
+    NodeReply,
+    Request,
+)
 from localpuppet.fleet.requests.request_client import (
     AT_ONCE,
     NO_ANSWER,
     TOO_OLD,
+    CatalogComparison,
     NodeAnswer,
     RequestClient,
+    by_change,
+    compare_on,
     deploy_to,
     until_over,
 )
 from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.node.releases.comparison import CatalogChanges
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -382,3 +395,102 @@ def test_a_node_that_does_not_finish_is_unresponsive(tmp_path: Path, patience: f
     found = Nodes(tmp_path, never=True).deploy([A], patience)[A]
     assert found.unresponsive
     assert f"still working after {patience:g} s" in found.problem
+
+
+NODES = [NodeName(f"n{number}.example.com") for number in range(11)]
+APP_R2 = ReleasePath("app/tags/r2")
+GOOD: dict[str, Any] = {"state": "done", "added": ["File[/x]"], "removed": [], "left_out": 3}
+GOOD["changed"] = {"File[/y]": ["mode"]}
+NO_REPLY = NodeAnswer(reply=None, problem="silent")
+FOUND = CatalogChanges(added=("File[/x]",), changed={"File[/y]": ("mode",)}, left_out=3)
+
+
+def replied(told: Any) -> NodeAnswer:
+    ok = isinstance(told, dict)
+    reply = NodeReply(
+        node=SignerName(NODES[0]),
+        caller=SignerName("alice"),
+        iat=1,
+        exp=2,
+        in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        ok=ok,
+        result=told if ok else {},
+        error=None if ok else told,
+    )
+    return NodeAnswer(reply=reply)
+
+
+class Client(RequestClient):
+    """Nodes that answer `working` twice, and then as the test wants."""
+
+    def __init__(self, answers: Sequence[NodeAnswer]) -> None:
+        self.answers = dict(zip(NODES, answers, strict=False))
+        self.asked: list[NodeName] = []
+
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
+        assert (action, args.to_dict()) == ("compile", {"release": APP_R2})
+        self.asked.append(node)
+        if self.asked.count(node) < 3:
+            return replied({"state": "working"})
+        return self.answers[node]
+
+
+def compared(*answers: NodeAnswer) -> list[CatalogComparison]:
+    nodes = NODES[: len(answers)]
+    found = run_simulated(compare_on(Client(answers), nodes, APP_R2, patience=60))
+    assert list(found) == nodes
+    return list(found.values())
+
+
+def test_nodes_are_asked_until_they_have_a_result() -> None:
+    answers = compared(replied(GOOD), replied("denied by policy line 1"), NO_REPLY)
+    problems = [CatalogComparison(problem=one) for one in ("denied by policy line 1", "silent")]
+    assert answers == [CatalogComparison(changes=FOUND), *problems]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"added": None},
+        {"removed": "x"},
+        {"changed": []},
+        {"left_out": -1},
+        {"left_out": True},
+        {"added": ["File[/x]"] * (request_client.MOST_TOLD + 1)},
+    ],
+)
+def test_an_unknown_answer_is_a_problem_and_not_an_empty_change(change: dict[str, Any]) -> None:
+    (found,) = compared(replied(GOOD | change))
+    assert found.changes is None
+    assert "unknown answer" in found.problem
+
+
+def test_names_from_nodes_are_escaped_and_shortened() -> None:
+    told = GOOD | {"added": ["a\nb\x1b[2J", 3, "x" * 1000], "changed": {"y": "z"}}
+    (found,) = compared(replied(told))
+    assert found.changes is not None
+    assert [len(name) for name in found.changes.added][1:] == [1, MAX_REPLY_NAME]
+    assert "\n" not in found.changes.added[0]
+    assert found.changes.changed == {"y": ()}
+
+
+def test_only_so_much_is_kept_of_all() -> None:
+    names = [f"File[/{number}]" for number in range(request_client.MOST_TOLD)]
+    full = replied({"added": names, "removed": [], "changed": {}, "left_out": 0})
+    fitting = request_client.MOST_KEPT // request_client.MOST_TOLD
+    *first, last = compared(*[full] * fitting, replied(GOOD))
+    assert [one.changes for one in first] == [CatalogChanges(added=tuple(names))] * fitting
+    assert last.changes == CatalogChanges(left_out=5)
+
+
+def test_nodes_with_equal_changes_are_grouped() -> None:
+    changed = CatalogComparison(changes=FOUND)
+    found = {NODES[0]: changed, NODES[1]: CatalogComparison(problem="x"), NODES[2]: changed}
+    assert by_change(found) == [(FOUND, [NODES[0], NODES[2]])]
+
+
+async def test_only_tags_are_compared() -> None:
+    with pytest.raises(InvalidInputError, match="app/trunk is not a tag"):
+        await compare_on(Client([]), [], ReleasePath("app/trunk"), patience=1)
