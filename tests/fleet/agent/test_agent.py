@@ -21,7 +21,7 @@ from localpuppet.fleet.agent.agent import (
 )
 from localpuppet.fleet.history.history_records import AuditRecord
 from localpuppet.fleet.history.node_history import Auditor
-from localpuppet.fleet.triggers.cause import CauseKind, Trigger
+from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger_admission import Admission, SignedAdmission
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
@@ -29,7 +29,7 @@ from localpuppet.node.runs.holds import HoldStatus
 from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
-from tests.fleet.make import completed, impossible
+from tests.fleet.make import a_trigger, completed, impossible
 
 C = NodeName.parse("c.example.com")
 B = NodeName.parse("b.example.com")
@@ -92,18 +92,9 @@ class Rig:
         self.alive += 1
 
     def token(self, index: int, *, ttl: int = 180, hosts: tuple[NodeName, ...] = (B,)) -> bytes:
-        me = NodeName(self.sender.name)
-        trigger = Trigger(
-            hostname=me,
-            tags=(),
-            hosts=hosts,
-            timestamp=int(self.clock.now().timestamp()),
-            uuid=number(index),
-            ttl=ttl,
-            hops=0,
-            path=(me,),
-        )
-        return self.sender.signer.sign(trigger.to_payload(), MessageKind.TRIGGER)
+        at = self.clock.now().timestamp()
+        made = a_trigger(self.sender.name, *hosts, at=at, uuid=number(index), ttl=ttl)
+        return self.sender.signer.sign(made.to_payload(), MessageKind.TRIGGER)
 
     def ids(self) -> list[str]:
         return [cause.id for cause in self.inbox.causes()]
@@ -144,9 +135,8 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(rig:
         await rig.until("run 1 changed")
         assert rig.ids() == []
         assert rig.agent.paths() == ((),)
-        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.outcomes] == [
-            (number(1), "1", "changed")
-        ]
+        found = [(one.uuid, one.run, one.outcome) for one in rig.agent.outcomes]
+        assert found == [(number(1), "1", "changed")]
     # The run may have restarted the agent, and the sender of the trigger still waits.
     assert Rig(rig.directory, sender=rig.sender).agent.outcomes == rig.agent.outcomes
 
@@ -321,11 +311,8 @@ async def test_timer_and_request_causes_lead_to_runs(rig: Rig) -> None:
         )
         rig.runner.ends.put_nowait(OVER)
         order = await rig.runner.orders.get()
-        assert (order.text, order.noop, order.puppet_tags) == (
-            "request from choria=alice",
-            True,
-            ("web",),
-        )
+        expected = ("request from choria=alice", True, ("web",))
+        assert (order.text, order.noop, order.puppet_tags) == expected
         rig.runner.ends.put_nowait(OVER)
     assert rig.alive > 0, "the watchdog is fed from the work loop"
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,16 +30,13 @@ def instant(*, boot: str = "a", up: float = 1000.0, passed: float = 0.0) -> Inst
     return Instant(boot=boot, monotonic=up, at=show_time(BEGAN + timedelta(seconds=passed)))
 
 
-FOUND = Confirmation(
-    serial=3,
-    release="app/tags/r2",
-    by="choria=alice",
-    rollout="",
-    run="R",
-    nonce="n",
-    within=90.0,
-    since=instant(),
-)
+ASSIGNED: dict[str, Any] = {
+    "serial": 3,
+    "release": "app/tags/r2",
+    "by": "choria=alice",
+    "rollout": "",
+}
+FOUND = Confirmation(**ASSIGNED, run="R", nonce="n", within=90.0, since=instant())
 
 
 @pytest.mark.parametrize("passed", [-86400.0, 0.0, 60.0, 86400.0])

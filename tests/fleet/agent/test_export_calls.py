@@ -108,10 +108,8 @@ async def test_the_record_has_what_a_collector_took_and_left_out(rig: Rig) -> No
     place = {"file": "/etc/puppet/modules/app/init.pp", "line": 3}
     taken = {"node": A, "how": "guarded", "title": "x", "parameters": {"ip": "10.0.0.1"}, **place}
     assert answer["resources"] == [taken]
-    assert [text.partition(":")[0] for text in answer["warnings"]] == [
-        f"Host[y] of {B} is left out",
-        f"ignoring exports of {B} since its last run",
-    ]
+    expected = [f"Host[y] of {B} is left out", f"ignoring exports of {B} since its last run"]
+    assert [text.partition(":")[0] for text in answer["warnings"]] == expected
     await rig.collect("Host", ["tag", "==", "web"])  # asked again
     await rig.collect("Server")
     host, server = read_collected(rig.run)

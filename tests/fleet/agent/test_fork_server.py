@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,18 +25,15 @@ from localpuppet.fleet.agent.fork_runner import RECYCLED, ForkServerKeeper, star
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from tests.doubles.ports import FakeLog
-from tests.rigs.node import PATIENCE, Node, make_node
+from tests.rigs.node import PATIENCE, Node, completed, make_node
 from tests.rigs.warm.listening import is_listening
 from tests.rigs.warm.memory import remembers
 
 SECRET = "hunter2-" + "kGwq0Zc7"
 # What has been read, and what Puppet would load in a run: a type, a provider, a face, a command.
 OVERRIDES = (
-    "facter/version.rb",
-    "puppet/type/file.rb",
-    "puppet/provider/package/apt.rb",
-    "puppet/face/help.rb",
-    "puppet/application/apply.rb",
+    *("facter/version.rb", "puppet/type/file.rb", "puppet/provider/package/apt.rb"),
+    *("puppet/face/help.rb", "puppet/application/apply.rb"),
 )
 ASK = """
 import socket, sys
@@ -152,7 +148,7 @@ def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> N
             path.chmod(modes[path] | 0o711 if path.is_dir() else 0o666)
         asks = ["/usr/bin/python3", "-I", "-c", ASK, str(served.server.path)]
         rights: dict[str, Any] = {"user": "daemon", "group": "daemon", "extra_groups": []}
-        assert subprocess.check_output(asks, **rights) == b"b''\n"
+        assert completed(*asks, **rights).out == "b''\n"
     finally:
         for path in changed[:-1]:
             path.chmod(modes[path])
@@ -216,7 +212,7 @@ def test_a_child_has_the_limits_and_the_priority_of_its_client(served: Served) -
     code = "notice(generate('/bin/sh', '-c', 'umask; nice; ulimit -n'))"
     request = json.dumps(served.request("-e", code))
     client = [sys.executable, "-c", asks, str(served.server.path), request]
-    said = subprocess.check_output(client, stdin=subprocess.DEVNULL, text=True)
+    said = completed(*client).out
     assert f"0027\n{min(os.nice(0) + 3, 19)}\n300\n" in said, said[-600:]
 
 

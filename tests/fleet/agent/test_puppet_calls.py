@@ -11,15 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.agent.code_calls import (
-    MAX_LINE,
-    ExportCalls,
-    InventoryCalls,
-    PuppetCalls,
-    Sender,
-    TriggerCalls,
-    trigger_line,
-)
+from localpuppet.fleet.agent import code_calls
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.edges.kicks import HeldKicks
 from localpuppet.fleet.exports.held import HeldExports
@@ -74,15 +66,17 @@ class Rig:
             lost=lambda _: None,
         )
         records = Records(Path("/nowhere"), FakeProcesses())
-        inventory = InventoryCalls(self.view, max_stale=60, records=records, clock=self.clock)
-        sender = Sender(
+        inventory = code_calls.InventoryCalls(
+            self.view, max_stale=60, records=records, clock=self.clock
+        )
+        sender = code_calls.Sender(
             store=self.lend,
             signer=person("a.example.com").signer,
             paths=self.paths,
             keyprefix="/puppet_trigger/events",
             clock=self.clock,
         )
-        exports = ExportCalls(
+        exports = code_calls.ExportCalls(
             self.view,
             CollectorService(
                 HeldExports(Path("/nowhere")), me="a.example.com", policy=Path("none")
@@ -92,8 +86,8 @@ class Rig:
             clock=self.clock,
         )
         held = HeldKicks(Path("/nowhere"), records, self.clock)
-        self.calls = PuppetCalls(
-            triggers=TriggerCalls(sender, inventory=inventory, held=held),
+        self.calls = code_calls.PuppetCalls(
+            triggers=code_calls.TriggerCalls(sender, inventory=inventory, held=held),
             inventory=inventory,
             exports=exports,
             keeper=keeper if agent else None,
@@ -150,7 +144,7 @@ async def test_a_trigger_and_one_along_the_paths_of_a_run(rig: Rig) -> None:
 
 async def test_the_line_that_the_program_itself_writes(rig: Rig) -> None:
     call = Outgoing(hosts=(NodeName("b.example.com"),), tags=(), ttl=5, keyprefix="/x", keyttl=5)
-    assert (await rig.ask(trigger_line(call)))["sent"] == ["b.example.com"]
+    assert (await rig.ask(code_calls.trigger_line(call)))["sent"] == ["b.example.com"]
     assert list(rig.store.kept) == ["/x/hosts/b.example.com/a.example.com"]
 
 
@@ -193,7 +187,7 @@ async def test_the_line_that_the_program_itself_writes(rig: Rig) -> None:
         b'{"a":' * 50_000,
         b'{"verb":"trigger","verb":"leader"}',
         b'{"ttl":' + b"9" * 100_000 + b"}",
-        b'{"verb":"' + b"x" * MAX_LINE + b'"}',
+        b'{"verb":"' + b"x" * code_calls.MAX_LINE + b'"}',
     ],
 )  # fmt: skip
 async def test_a_bad_call_is_an_error_and_writes_nothing(call: dict[str, Any] | bytes) -> None:

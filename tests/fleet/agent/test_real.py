@@ -17,9 +17,8 @@ def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
     (uuid,) = any_fleet.send(a, b)
     b.wait_log("history .*ended")
     runs = [event for event in any_fleet.settle() if event["what"] == "started"]
-    assert [(run["node"], run["causes"], run["cause"]) for run in runs] == [
-        (b.name, (f"{a.name}/{uuid}",), f"trigger from {a.name}")
-    ]
+    expected = [(b.name, (f"{a.name}/{uuid}",), f"trigger from {a.name}")]
+    assert [(run["node"], run["causes"], run["cause"]) for run in runs] == expected
 
 
 def test_puppets_own_disable_counts_before_localpuppet_knows_puppets_settings(fleet: Fleet) -> None:

@@ -158,10 +158,8 @@ async def test_too_few_descriptors_postpone_a_run(tmp_path: Path) -> None:
         (RequestedRunResult.BUSY, "a supervisor: Too many open files"),
         (RequestedRunResult.BUSY, "true: Too many open files"),
     ]
-    assert [(await runner.run(ORDER)).result for runner in runners] == [
-        RequestedRunResult.OVER,
-        RequestedRunResult.OVER,
-    ]
+    expected = [RequestedRunResult.OVER, RequestedRunResult.OVER]
+    assert [(await runner.run(ORDER)).result for runner in runners] == expected
 
 
 ENDS_WITH_AN_ERROR = """
@@ -252,13 +250,7 @@ class CommandStage(RunnerStage):
         )
 
     def _command(self, *words: str) -> CommandRunner:
-        return CommandRunner(
-            words,
-            {"PATH": os.environ["PATH"]},
-            lock=self.directory / "agent/lock",
-            timeout=600,
-            grace=600,
-        )
+        return command(self.directory, *words, timeout=600, grace=600)
 
     def broken(self) -> Runner:
         return self._command("/nonexistent")

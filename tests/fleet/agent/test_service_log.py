@@ -57,11 +57,8 @@ def test_a_flood_is_counted_and_hides_no_other_line(capsys: pytest.CaptureFixtur
     clock.advance(1)
     log.info("run ended", kind=LineKind.RUN)
     log.info("accepted", kind=LineKind.ACCEPTED)
-    assert said(capsys) == [
-        "<4>left out 8 more lines about accepted triggers",
-        "<6>run ended",
-        "<6>accepted",
-    ]
+    expected = ["<4>left out 8 more lines about accepted triggers", "<6>run ended", "<6>accepted"]
+    assert said(capsys) == expected
 
 
 def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import pwd
-import subprocess
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -25,11 +24,12 @@ from localpuppet.fleet.agent.split import (
     message_id,
 )
 from localpuppet.fleet.bus.bus_limits import MAX_TOKEN
-from localpuppet.fleet.triggers.cause import Trigger
 from localpuppet.fleet.trust.key_files import OwnKey, TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog
+from tests.fleet.make import a_trigger
+from tests.rigs.node import completed
 from tests.rigs.split_member import NETWORK, STRANGER, Split
 from tests.rigs.waiting import PATIENCE
 
@@ -38,16 +38,7 @@ B = NodeName.parse("b.example.com")
 
 
 def trigger(sender: MessageSigner, *, to: NodeName = A, by: NodeName = B) -> bytes:
-    made = Trigger(
-        hostname=by,
-        tags=(),
-        hosts=(to,),
-        timestamp=int(SystemClock().now().timestamp()),
-        uuid=str(uuid.uuid4()),
-        ttl=180,
-        hops=0,
-        path=(by,),
-    )
+    made = a_trigger(by, to, at=SystemClock().now().timestamp(), uuid=str(uuid.uuid4()))
     return sender.sign(made.to_payload(), MessageKind.TRIGGER)
 
 
@@ -106,14 +97,11 @@ def test_only_the_network_sides_user_may_ask(split: Split) -> None:
     split.run_side()
 
     def ask(uid: int, gid: int) -> str:
-        code = (
-            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
-            's.sendall(b\'{"verb":"hello"}\\n\'); print(s.recv(1000))'
-        )
+        code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+        code += 's.sendall(b\'{"verb":"hello"}\\n\'); print(s.recv(1000))'
         rights: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": []}
         words = [sys.executable, "-c", code, str(split.run_socket)]
-        done = subprocess.run(words, **rights, capture_output=True, check=False)
-        return f"{done.stdout} {done.stderr}"
+        return str(completed(*words, **rights, check=False))
 
     assert "a.example.com" in ask(NETWORK.pw_uid, NETWORK.pw_gid)
     assert "PermissionError" in ask(STRANGER.pw_uid, STRANGER.pw_gid)

@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
 from typing import Any
 
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 from tests.doubles.ports import FakeClock
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, completed
 from tests.rigs.split_member import NETWORK, Split
 
 
@@ -26,7 +25,7 @@ def on_the_bus(split: Split, prefix: str) -> tuple[KeyValueEntry, ...]:
 
 def as_network_side(*words: str) -> int:
     rights: dict[str, Any] = {"user": NETWORK.pw_uid, "group": NETWORK.pw_gid, "extra_groups": []}
-    return subprocess.run(words, **rights, stderr=subprocess.DEVNULL, check=False).returncode
+    return completed(*words, **rights, check=False).code
 
 
 def test_a_trigger_runs_puppet_which_speaks_through_the_network_side(split: Split) -> None:
@@ -188,14 +187,6 @@ def test_a_passed_descriptor_must_be_a_socket(split: Split) -> None:
         ("", 2, "2 sockets were given"),
     ):
         script = f"{before} LISTEN_PID=$$ LISTEN_FDS={count} exec {command}"
-        done = subprocess.run(
-            ["/bin/bash", "-c", script],
-            env=split.node.environment(PYTHONPATH=str(REPOSITORY)),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 2
-        assert what in done.stderr, done.stderr
+        env = split.node.environment(PYTHONPATH=str(REPOSITORY))
+        done = completed("/bin/bash", "-c", script, env=env, check=False)
+        assert (done.code, what in done.err) == (2, True), done.err

@@ -20,11 +20,11 @@ from localpuppet.fleet.bus.bus_limits import MAX_TRIGGER
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.coalescing import Coalescer
 from localpuppet.fleet.triggers.trigger_admission import Admission, AdmittedTrigger, DroppedTrigger
+from tests.fleet.make import UUID, a_cause
 from tests.rigs.bad_inputs import CASES
 
 NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")
-UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 FIELDS: dict[str, Any] = {
     "schema": 1,
     "hostname": "web01.example.com",
@@ -315,11 +315,8 @@ def test_a_cause_has_all_its_fields(key: str) -> None:
 
 
 def test_causes_for_people() -> None:
-    timer = RunCause(kind=CauseKind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
-    request = RunCause(
-        kind=CauseKind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW
-    )
-    texts = [str(timer), str(request), str(RunCause.from_dict(CAUSE))]
+    request = a_cause(CauseKind.REQUEST, sender="alice")
+    texts = [str(a_cause()), str(request), str(RunCause.from_dict(CAUSE))]
     assert texts == ["timer", "request from alice", "trigger from web01.example.com"]
 
 
@@ -328,13 +325,7 @@ AT = 1_795_000_000.0
 LB01 = NodeName("lb01.example.net")
 UNSIGNED = "signature absent"
 BUSY = "a run started before the first and ends after the last"
-TIMER = RunCause(
-    kind=CauseKind.TIMER,
-    sender=LB01,
-    uuid="00000000-0000-4000-8000-000000000000",
-    timestamp=int(AT),
-    expires=None,
-)
+TIMER = a_cause(timestamp=int(AT))
 
 
 def cases(kind: str) -> list[Any]:

@@ -14,31 +14,20 @@ from localpuppet.fleet.bus.bus_limits import MAX_WAITING_PATHS, MAX_WAITING_TRIG
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import SPELT, Coalescer, Path
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
-from tests.fleet.make import there
+from tests.fleet.make import a_cause, there
 
 NOW = 1_795_000_000
 A, B, C = (NodeName(f"{letter}.example.com") for letter in "abc")
 
 
 def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> RunCause:
-    return RunCause(
-        kind=CauseKind.TRIGGER,
-        sender=path[-1],
-        uuid=str(uuid.UUID(int=number)),
-        path=path,
-        timestamp=NOW,
-        expires=NOW + ttl,
-    )
+    times = {"timestamp": NOW, "expires": NOW + ttl}
+    of = {"sender": path[-1], "uuid": str(uuid.UUID(int=number)), "path": path}
+    return a_cause(CauseKind.TRIGGER, **of, **times)
 
 
 def timer(number: int) -> RunCause:
-    return RunCause(
-        kind=CauseKind.TIMER,
-        sender=B,
-        uuid=str(uuid.UUID(int=number)),
-        timestamp=NOW,
-        expires=NOW + 1800,
-    )
+    return a_cause(uuid=str(uuid.UUID(int=number)), timestamp=NOW, expires=NOW + 1800)
 
 
 def started(coalescer: Coalescer) -> tuple[str, ...]:

@@ -12,17 +12,11 @@ import pytest
 
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.fleet.triggers import inbox as step_table
-from localpuppet.fleet.triggers.cause import (
-    DROPPED,
-    MOST,
-    CauseKind,
-    RunCause,
-    TriggerOutcome,
-    of_run,
-)
+from localpuppet.fleet.triggers.cause import DROPPED, MOST, RunCause, TriggerOutcome, of_run
 from localpuppet.fleet.triggers.inbox import Inbox, RolloutCaller
 from localpuppet.fleet.trust.seen import Quota
 from tests.doubles.ports import FakeClock
+from tests.fleet.make import a_cause
 from tests.rigs.node import REPOSITORY
 
 WRITER = """
@@ -44,13 +38,7 @@ for index in range(1000):
 
 
 def cause(index: int) -> RunCause:
-    return RunCause(
-        kind=CauseKind.TIMER,
-        sender="b.example.com",
-        uuid=f"00000000-0000-4000-8000-{index:012}",
-        timestamp=index,
-        expires=None,
-    )
+    return a_cause(uuid=f"00000000-0000-4000-8000-{index:012}", timestamp=index)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 7, 20])
