@@ -13,16 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus import etcd_messages
+from localpuppet.fleet.bus import etcd_messages, key_value
 from localpuppet.fleet.bus.etcd_bus import open_etcd, weakness
-from localpuppet.fleet.bus.key_value import (
-    Change,
-    FullError,
-    KeyListing,
-    KeyValue,
-    KeyWrite,
-    RefusedError,
-)
 from tests.fleet.make import there
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower
@@ -83,13 +75,13 @@ async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: Etcd
     with_users(server)
     store = await open_etcd(servers_at(server.url, user="web01"), timeout=PATIENCE, password="word")
     changes = store.watch("/mine/")
-    assert isinstance(await anext(changes), KeyListing)
+    assert isinstance(await anext(changes), key_value.KeyListing)
     # All tokens are over; the watch is opened with one of them.
     server.ctl("--user=root:secret", "auth", "disable")
     server.ctl("auth", "enable")
     server.ctl("--user=root:secret", "put", "/mine/a", "1")
     change = await anext(changes)
-    assert isinstance(change, KeyWrite)
+    assert isinstance(change, key_value.KeyWrite)
     assert change.entry.value == b"1"
     await changes.aclose()
     await store.close()
@@ -108,7 +100,7 @@ async def test_a_user_without_the_right_to_a_value_still_writes_others(server: E
         await store.put(key, b"1", ttl=600.0)
     server.ctl(root, "role", "revoke-permission", "node", "/other/a")
     await store.put("/mine/a", b"2", ttl=600.0)
-    with pytest.raises(RefusedError):
+    with pytest.raises(key_value.RefusedError):
         await store.put("/other/a", b"2", ttl=600.0)
     await store.close()
 
@@ -136,7 +128,7 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
             await (await open_etcd(servers, timeout=PATIENCE, password="x")).get("/mine/a")
 
 
-async def listing(store: KeyValue, prefix: str) -> Change:
+async def listing(store: key_value.KeyValue, prefix: str) -> key_value.Change:
     """Return the first change of a new watch."""
     async with aclosing(store.watch(prefix)) as changes:
         return await anext(changes)
@@ -156,7 +148,7 @@ async def test_the_client_tries_all_members_and_a_minority_gives_no_answer(tmp_p
         await answered(lambda: store.put("/a/b", b"1"))
         members[0].kill()
         assert there(await answered(lambda: store.get("/a/b"))).value == b"1"
-        assert isinstance(await answered(lambda: listing(store, "/a/")), KeyListing)
+        assert isinstance(await answered(lambda: listing(store, "/a/")), key_value.KeyListing)
         members[1].kill()
         calls = (impatient.get("/a/b"), impatient.list("/a/"), impatient.put("/a/b", b"2"))
         for problem in await asyncio.gather(*calls, return_exceptions=True):
@@ -172,7 +164,7 @@ async def test_a_full_server_refuses_writes_and_says_so(tmp_path: Path) -> None:
     with EtcdServer(tmp_path, options=["--quota-backend-bytes=2097152"]) as server:
         store = await open_etcd(servers_at(server.url), timeout=PATIENCE)
         assert await store.fullness() == ""
-        with pytest.raises(FullError, match="database space exceeded"):
+        with pytest.raises(key_value.FullError, match="database space exceeded"):
             for i in range(40):
                 await store.put(f"/a/{i}", bytes(200_000))
         assert "NOSPACE" in await store.fullness()

@@ -73,9 +73,8 @@ async def check(store: KeyValue, follower: Follower) -> None:
     """Check that the store delivers, lists and reads localpuppet's values and no others."""
     await store.put("/a/good", b"2")
     await follower.until_state({"/a/good": b"2"})
-    assert [(one.key, one.value) for one in (await store.list("/a/")).entries] == [
-        ("/a/good", b"2")
-    ]
+    expected = [("/a/good", b"2")]
+    assert [(one.key, one.value) for one in (await store.list("/a/")).entries] == expected
     found = await store.get("/a/good")
     assert found is not None and found.value == b"2"
     told = [one.entry.revision for one in follower.changes if isinstance(one, KeyWrite)]

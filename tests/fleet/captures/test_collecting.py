@@ -6,14 +6,13 @@ import resource
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
+from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.strict_json import JsonText
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet import captures
@@ -36,6 +35,7 @@ from localpuppet.node.preview.node_capture import DEFAULT_PATTERNS, NodeCapture,
 from localpuppet.node.preview.preview_limits import MAX_CAPTURE
 from localpuppet.node.runs.run_records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
+from tests.fleet.inventory.entries import entry
 from tests.fleet.make import random_text
 
 WEB, DB = NodeName("web01.example.com"), NodeName("db01.example.com")
@@ -53,15 +53,7 @@ def recorded(directory: Path, **request: Any) -> RunDirectory:
 
 
 def published(facts: Mapping[str, Json], node: NodeName = WEB) -> InventoryEntry:
-    return InventoryEntry(
-        node=node,
-        at=1_764_000_000.5,
-        run=RunId(RUN),
-        release="app/tags/r1",
-        environment=EnvironmentName("production"),
-        facts=facts,
-        roles=(),
-    )
+    return entry(node, at=1_764_000_000.5, run=RunId(RUN), facts=facts)
 
 
 def kept(directory: Path, facts: Mapping[str, Json], node: NodeName = WEB) -> CaptureKeeper:
@@ -145,31 +137,24 @@ BOMB = b'{"facts": {"a": "' + b"x" * (MAX_CAPTURE + 1) + b'"}}'
 async def test_a_hostile_node_is_refused_and_the_others_are_not(
     change: Callable[[dict[str, Any]], Any], problem: str, tmp_path: Path
 ) -> None:
-    nodes = answering(
-        {WEB: kept(tmp_path / "web", {"a": 1}), DB: kept(tmp_path / "db", {"a": 2}, DB)}
-    )
-    directory = tmp_path / "nodes"
+    web, db = kept(tmp_path / "web", {"a": 1}), kept(tmp_path / "db", {"a": 2}, DB)
+    nodes, directory = answering({WEB: web, DB: db}), tmp_path / "nodes"
     assert await collected(nodes, directory, WEB) == {}
     before = (directory / f"{WEB}.json").read_bytes()
-    nodes.change = lambda reply: change(reply) if nodes.asked[-1:] else reply
-    of_web = nodes.keeper(WEB)
 
     async def ask(node: NodeName, *args: Any, **options: Any) -> NodeAnswer:
         nodes.change = change if node == WEB else lambda reply: reply
         return await AnsweringNodes.ask(nodes, node, *args, **options)
 
     nodes.ask = ask  # type: ignore[method-assign]
-    assert of_web is not None
     problems = await collected(nodes, directory, WEB, DB)
     assert list(problems) == [WEB]
     assert problem in problems[WEB]
     assert problems[WEB].startswith(f"capture of {WEB}: ")
     assert "\x1b" not in problems[WEB]
     assert (directory / f"{WEB}.json").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.rglob("*.json") if "nodes" in path.parts) == [
-        f"{DB}.json",
-        f"{WEB}.json",
-    ]
+    written = [path.name for path in tmp_path.rglob("*.json") if "nodes" in path.parts]
+    assert sorted(written) == [f"{DB}.json", f"{WEB}.json"]
 
 
 async def test_captures_are_escaped_and_shortened_before_they_are_written(tmp_path: Path) -> None:
@@ -238,10 +223,8 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
         **{"site": "CANARY", "os": {"family": "Debian", "token": "CANARY"}, "role": "web"},
         **{"instance_id": "i-1", "db": "CANARY", "zone": "a"},
     }
-    shown = CaptureRules(
-        selection=FactSelection(facts=("role",), hide=("site*",)),
-        keys=WithheldKeys(shown=("zone",)),
-    )
+    selection = FactSelection(facts=("role",), hide=("site*",))
+    shown = CaptureRules(selection=selection, keys=WithheldKeys(shown=("zone",)))
     keeper = CaptureKeeper(tmp_path / "state", shown)
     assert keeper.keep(run, published(facts)) == ""
     assert b"CANARY" not in (tmp_path / "state" / "captures" / "last.json").read_bytes()
@@ -258,15 +241,11 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
     assert capture.data.classes == {"app": {"password": WITHHELD, "x": 1}}
     assert capture.data.parameters == {"key": WITHHELD}
     by_function = {query.function: query.answer for query in capture.queries}
-    assert by_function["query_facts"] == {
-        "vault.example.com": {"api_token": WITHHELD, "key": WITHHELD, "x": 1}
-    }
+    vault = {"api_token": WITHHELD, "key": WITHHELD, "x": 1}
+    assert by_function["query_facts"] == {"vault.example.com": vault}
     assert by_function["puppetdb_query"] == [{**row, "value": WITHHELD} for row in rows]
-    stricter = replace(
-        shown,
-        selection=FactSelection(hide=("site*", "os.*")),
-        keys=WithheldKeys(("x", "password", "key")),
-    )
+    selection, keys = FactSelection(hide=("site*", "os.*")), WithheldKeys(("x", "password", "key"))
+    stricter = CaptureRules(selection=selection, keys=keys)
     again = sent(CaptureKeeper(tmp_path / "state", stricter))
     assert again.facts == {"role": "web", "instance_id": "i-1", "db": WITHHELD, "zone": WITHHELD}
     assert again.data.classes["app"]["x"] == {"__ptype": "Withheld", "type": "Integer"}
@@ -278,9 +257,8 @@ def test_a_name_withholds_facts_parameters_and_answers_alike(tmp_path: Path, nam
     values: dict[str, Json] = {name: "CANARY", "deep": deep, "empty": {name: ""}}
     run = recorded(tmp_path, data={"classes": {"app": {"x": values}}, "parameters": {"x": values}})
     note_answer(run, "puppetdb_query", [values], [values])
-    rules = CaptureRules(
-        selection=FactSelection(), keys=WithheldKeys((*DEFAULT_PATTERNS, "*licence*"))
-    )
+    keys = WithheldKeys((*DEFAULT_PATTERNS, "*licence*"))
+    rules = CaptureRules(selection=FactSelection(), keys=keys)
     assert CaptureKeeper(tmp_path / "state", rules).keep(run, published(values)) == ""
     stored = json.loads((tmp_path / "state" / "captures" / "last.json").read_text())["capture"]
     integer = {**WITHHELD, "type": "Integer"}
@@ -333,10 +311,8 @@ def test_answers_are_private_bounded_and_the_last_one_counts(tmp_path: Path) -> 
     note_answer(run, "query_nodes", ["b"], JsonText(text='"' + "x" * captures.MAX_ANSWER + '"'))
     file = run.path / "answers.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [(one.function, one.arguments, one.answer) for one in read_answers(run)] == [
-        ("query_nodes", ("a",), ["x", "y"]),
-        ("leader", ("m", 60), None),
-    ]
+    answers = [(one.function, one.arguments, one.answer) for one in read_answers(run)]
+    assert answers == [("query_nodes", ("a",), ["x", "y"]), ("leader", ("m", 60), None)]
     note_answer(run, "query_nodes", ["c"], [], limit=file.stat().st_size + 10)
     assert len(read_answers(run)) == 2
     file.write_bytes(file.read_bytes() + b'{"function": "que')

@@ -5,16 +5,10 @@ import asyncio
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.process_table import SystemClock
+from localpuppet.fleet import kept_catalogs
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.kept_catalogs import (
-    CatalogHeader,
-    CatalogKeeper,
-    NodeCatalog,
-    ask_catalog,
-    unpack_catalog,
-)
 from localpuppet.fleet.requests.request_client import RequestClient
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
@@ -53,8 +47,8 @@ def vault(member: Member) -> None:
     member.node.write("modules/app/trunk/app/manifests/vault.pp", VAULT)
 
 
-def ask(fleet: Fleet, caller: Member, node: Member) -> NodeCatalog:
-    async def work() -> NodeCatalog:
+def ask(fleet: Fleet, caller: Member, node: Member) -> kept_catalogs.NodeCatalog:
+    async def work() -> kept_catalogs.NodeCatalog:
         async with fleet.bus.open() as kv:
             client = RequestClient(
                 kv,
@@ -62,7 +56,7 @@ def ask(fleet: Fleet, caller: Member, node: Member) -> NodeCatalog:
                 verifier=Verifier(TrustedKeys(caller.root / "trusted"), None, SystemClock()),
                 clock=SystemClock(),
             )
-            return await ask_catalog(client, NodeName(node.name), patience=PATIENCE)
+            return await kept_catalogs.ask_catalog(client, NodeName(node.name), patience=PATIENCE)
 
     return asyncio.run(work())
 
@@ -83,10 +77,10 @@ def chunks(fleet: Fleet, member: Member) -> list[bytes]:
     return asyncio.run(work())
 
 
-def kept_by(member: Member) -> tuple[CatalogHeader, CanonicalCatalog]:
-    keeper = CatalogKeeper(member.node.state)
+def kept_by(member: Member) -> tuple[kept_catalogs.CatalogHeader, CanonicalCatalog]:
+    keeper = kept_catalogs.CatalogKeeper(member.node.state)
     header = keeper.header()
-    return header, unpack_catalog(keeper.outbox.read(header.digest), node=member.name)
+    return header, kept_catalogs.unpack_catalog(keeper.outbox.read(header.digest), node=member.name)
 
 
 def test_a_catalog_is_kept_published_and_sent_without_its_secrets(fleet: Fleet) -> None:

@@ -44,8 +44,7 @@ def test_a_dry_run_shows_what_would_change(alice: Node) -> None:
     assert pinned(alice)
     forget = ("inventory", "forget", "old.example.com")
     done = alice.run(*forget, "--dry-run")
-    assert done.out == (
-        "would remove the entry of old.example.com from the inventory of all nodes\n"
-    )
+    expected = "would remove the entry of old.example.com from the inventory of all nodes\n"
+    assert done.out == expected
     alice.run(*forget, code=2)
     assert in_terminal(alice, *forget, typed="\n").code == 1

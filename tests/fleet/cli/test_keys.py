@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.certificates import Ca, pem, rsa_key, write
-from tests.rigs.node import REPOSITORY, Node, make_node
+from tests.rigs.node import REPOSITORY, Node, completed, make_node
 from tests.rigs.servers import NatsConfig, NatsServer
 from tests.rigs.terminal import in_terminal
 from tests.rigs.tls import Authority
@@ -46,22 +45,16 @@ def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Nod
     assert (again.code, again.out) == (0, f"trusted already: web01.example.com {found[1]}\n")
     listed = lb.run("keys", "list").out.split()
     assert listed == ["NAME", "FINGERPRINT", "web01.example.com", found[1]]
-    assert lb.run("keys", "revoke", "web01.example.com", "--yes").out == (
-        "web01.example.com is no longer trusted\n"
-    )
+    expected = "web01.example.com is no longer trusted\n"
+    assert lb.run("keys", "revoke", "web01.example.com", "--yes").out == expected
     assert lb.run("keys", "list").out == "no key is pinned\n"
 
 
 def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
     made = web.run("keys", "init", "--json").json
     shown = web.run("keys", "show", "--json").json
-    assert made == {
-        "schema": 1,
-        "name": "web01.example.com",
-        "fingerprint": shown["fingerprint"],
-        "file": str(web.state / "keys" / "node.pem"),
-        "sealing": made["sealing"],
-    }
+    key = {"fingerprint": shown["fingerprint"], "file": str(web.state / "keys" / "node.pem")}
+    assert made == {"schema": 1, "name": "web01.example.com", "sealing": made["sealing"], **key}
     assert (shown["schema"], shown["name"], shown["kind"]) == (1, "web01.example.com", "ed25519")
     file = web.write("public.pem", shown["pem"])
     trust = ["keys", "trust", "web01.example.com", str(file), "--json"]
@@ -69,10 +62,8 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
     assert lb.run(*trust).json == {**expected, "changed": True}
     assert lb.run(*trust).json == {**expected, "changed": False}
     listed = lb.run("keys", "list", "--json").json
-    assert listed == {
-        "schema": 1,
-        "trusted": [{"name": "web01.example.com", "fingerprint": made["fingerprint"]}],
-    }
+    own = {"name": "web01.example.com", "fingerprint": made["fingerprint"]}
+    assert listed == {"schema": 1, "trusted": [own]}
     revoked = lb.run("keys", "revoke", "web01.example.com", "--yes", "--json").json
     assert revoked == {"schema": 1, "name": "web01.example.com", "certificates": False}
 
@@ -208,14 +199,8 @@ class TestCertificate:
         assert "key.pem: is not the key of the certificate" in done.err
 
     def test_a_name_that_is_not_the_certificates_is_refused(self, certified: Node) -> None:
-        certified.settings(
-            identity={
-                "certificate": "cert.pem",
-                "key": "key.pem",
-                "ca": "ca.pem",
-                "name": "web02.example.com",
-            }
-        )
+        files = {"certificate": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
+        certified.settings(identity={**files, "name": "web02.example.com"})
         done = certified.run("keys", "show", code=2)
         assert "the certificate is web01.example.com's (remove identity.name)" in done.err
 
@@ -237,14 +222,9 @@ def test_commands_without_signatures_load_no_cryptography(node: Node) -> None:
     )
     for arguments in (["status"], ["enc", "web01.example.net"], ["check"], ["keys", "--help"]):
         node.write("inputs/web01.example.net.yaml", "app: foo/trunk\nclasses: [foo]\n")
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **node.environment(PYTHONPATH=str(REPOSITORY))},
-            check=False,
-        )
-        assert done.stdout.endswith("[]\n"), (arguments, done.stdout, done.stderr)
+        env = {**os.environ, **node.environment(PYTHONPATH=str(REPOSITORY))}
+        done = completed(sys.executable, "-c", code, *arguments, env=env, check=False)
+        assert done.out.endswith("[]\n"), (arguments, done)
 
 
 BUS = {"bus": "sqlite", "buses": {"sqlite": {"path": "../bus/bus.sqlite"}}}
@@ -276,9 +256,8 @@ def test_a_second_node_joins_and_both_trust_each_other(web: Node, lb: Node, tmp_
     again = lb.run("join", str(file), "--fingerprint", print_of, code=0)
     assert "allows web01.example.com that already" in again.out
     assert (lb.root / "localpuppet.yaml").read_text().count("bus:") == 1
-    assert lb.run("policy", "show").out.split("\n")[1].split() == [
-        *["2", "allow", "choria=web01.example.com", "status", "trigger"]
-    ]
+    expected = [*["2", "allow", "choria=web01.example.com", "status", "trigger"]]
+    assert lb.run("policy", "show").out.split("\n")[1].split() == expected
     agent = lb.start("agent")
     asking = ("status", "--node", "lb01.example.com")
     answered = web.wait_until(lambda: (done := web.run(*asking)).code != 69 and done)
@@ -391,10 +370,8 @@ def test_an_action_is_allowed_unless_a_line_before_denies_it(web: Node) -> None:
     text = policy.read_text()
     assert text == "policy default deny\nallow\tchoria=alice\tstatus deploy:shop/tags/*\t*\t*\n"
     assert "allows alice that already" in web.run("policy", "allow", "alice", "status").out
-    assert (
-        "would add: allow\tchoria=bob\tlog"
-        in web.run("policy", "allow", "bob", "log", "--dry-run").out
-    )
+    dry = web.run("policy", "allow", "bob", "log", "--dry-run")
+    assert "would add: allow\tchoria=bob\tlog" in dry.out
     assert policy.read_text() == text
     assert "the action 'fly' is unknown" in web.run("policy", "allow", "bob", "fly").err
     policy.write_text(f"{text}deny\tchoria=bob\tlog\t*\t*\n")

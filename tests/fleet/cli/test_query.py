@@ -83,11 +83,8 @@ def test_a_query_names_what_no_node_has(asking: Node) -> None:
 
 def test_a_query_without_a_bus_fails_the_catalog(asking: Node) -> None:
     asking.run("apply", code=0)
-    asking.settings(
-        bus="nats",
-        node="web01.example.com",
-        buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
-    )
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
+    asking.settings(bus="nats", node="web01.example.com", buses=buses)
     away = asking.run("query", "role=web", code=69)
     assert away.out == ""
     assert "inventory: cannot answer the query" in away.err

@@ -21,28 +21,16 @@ RUN = RunId("20261120T204226.399298Z-170d")
 ENDED = datetime(2026, 11, 20, 20, 42, 29, tzinfo=UTC).timestamp()
 LAST = to_record(an_end(ENDED, Kind.CHANGED, release="web/tags/r1", run=RUN))
 STATE: dict[str, Any] = {
-    "schema": 1,
-    "node": "a.example.com",
-    "at": "2026-11-20T20:42:59Z",
-    "version": "0.1.0",
-    "state": "idle",
-    "cause": None,
-    "waiting": 0,
-    "holds": [],
-    "last_run": LAST,
-    "release_digest": None,
-    "outcomes": [],
+    **{"schema": 1, "node": "a.example.com", "at": "2026-11-20T20:42:59Z", "version": "0.1.0"},
+    **{"state": "idle", "cause": None, "waiting": 0, "holds": [], "last_run": LAST},
+    **{"release_digest": None, "outcomes": []},
 }
 
 
 def test_the_status_of_a_rolled_back_node_shows_the_release_of_its_input() -> None:
-    decision = {
-        "input_release": "web/tags/r3",
-        "release": "web/tags/r2",
-        "run": "x",
-        "user": "root",
-    }
-    said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
+    decision = {"input_release": "web/tags/r3", "release": "web/tags/r2", "run": "x"}
+    decision |= {"user": "root", "since": "2026-11-20T20:00:00Z"}
+    said = {**STATE, "rollback": decision}
     _, lines = shown_reply("status", said, NOW)
     assert "rolled back to web/tags/r2 by root at " in lines
     assert "UTC, not applied yet; the input names web/tags/r3" in lines
@@ -53,9 +41,8 @@ def test_the_status_of_a_rolled_back_node_shows_the_release_of_its_input() -> No
 def test_a_hold_of_the_puppet_agent_has_no_time_and_is_shown_in_short() -> None:
     hold = {"owner": "puppet agent --disable", "reason": "work", "since": "", "until": None}
     line = "On hold  work (held by puppet agent --disable)"
-    word, lines = map(
-        click.unstyle, shown_reply("status", {**STATE, "state": "on hold", "holds": [hold]}, NOW)
-    )
+    held = {**STATE, "state": "on hold", "holds": [hold]}
+    word, lines = map(click.unstyle, shown_reply("status", held, NOW))
     assert (word, lines.splitlines()[-1].strip()) == ("on hold", line)
     word, lines = map(click.unstyle, shown_reply("enable", {"ended": [], "holds": [hold]}, NOW))
     assert (word, lines.strip()) == ("you had no hold here", line)
@@ -133,27 +120,16 @@ def test_replies_cannot_control_the_terminal() -> None:
     shown, below = shown_reply("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
     assert "\x1b]" not in shown + below
-    said = {
-        "run": "\x1b[2J",
-        "lines": ["Notice: \x1b[2J", "\x1b]0;x\x07"],
-        "before": 0,
-        "left_out": 0,
-    }
+    lines = ["Notice: \x1b[2J", "\x1b]0;x\x07"]
+    said = {"run": "\x1b[2J", "lines": lines, "before": 0, "left_out": 0}
     shown, below = shown_reply("log", said, NOW)
     assert "\x1b[2J" not in below
     assert "\x1b]" not in below
 
 
 def test_the_title_of_a_resource_fits_its_line() -> None:
-    resource = ReportedResource(
-        resource=f"File[/srv/{'x' * 80}]",
-        result=ResourceResult.FAILED,
-        file="",
-        line=None,
-        place="",
-        seconds=0.024,
-        time="",
-        events=(),
-    )
+    where: dict[str, Any] = {"file": "", "line": None, "place": "", "time": "", "events": ()}
+    name = f"File[/srv/{'x' * 80}]"
+    resource = ReportedResource(resource=name, result=ResourceResult.FAILED, seconds=0.024, **where)
     assert len(click.unstyle(title(resource))) == 80
     assert len(click.unstyle(title(resource, margin=MARGIN))) == 80 - MARGIN

@@ -3,13 +3,12 @@
 Each further module makes every start slower: docs/contribute/benchmarks/runs.md.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import Node
+from tests.rigs.node import REPOSITORY, Done, Node, completed
 
 LOADED = """
 import sys
@@ -37,18 +36,14 @@ HEAVY_FOR_ENC = {
 
 
 def loaded(root: Path, verb: str) -> tuple[str, set[str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, str(root), verb], capture_output=True, text=True, check=True
-    )
-    return done.stdout, set(done.stderr.split())
+    done = completed(sys.executable, "-c", LOADED, root, verb, cwd=REPOSITORY)
+    return done.out, set(done.err.split())
 
 
 def test_status_loads_only_the_additions_of_the_fleet(tmp_path: Path) -> None:
     out, modules = loaded(tmp_path, "status")
-    assert sorted(name for name in modules if name.startswith("localpuppet.fleet.")) == [
-        "localpuppet.fleet.cli",
-        "localpuppet.fleet.cli.additions",
-    ]
+    of_fleet = sorted(name for name in modules if name.startswith("localpuppet.fleet."))
+    assert of_fleet == ["localpuppet.fleet.cli", "localpuppet.fleet.cli.additions"]
     assert out.startswith("no run yet")
 
 
@@ -78,8 +73,7 @@ print(sorted(lines) == [f"{number}\nnext" for number in range(8)], hasattr(inspe
 
 
 def test_a_module_that_loads_late_is_whole_for_threads_that_use_it_at_once() -> None:
-    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
-    assert done.stdout == "True False\n"
+    assert completed(sys.executable, "-c", LATE, cwd=REPOSITORY).out == "True False\n"
 
 
 READ = """
@@ -94,16 +88,15 @@ print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))
 """
 
 
-def read(root: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", READ, str(root)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def read(root: Path) -> Done:
+    return completed(sys.executable, "-c", READ, root, cwd=REPOSITORY, check=False)
 
 
 @pytest.mark.server
 def test_settings_are_read_without_loading_their_parsers(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: sqlite\n")
     done = read(tmp_path)
-    assert done.stdout == "sqlite web01.example.com\n[]\n", done.stderr
+    assert done.out == "sqlite web01.example.com\n[]\n", done.err
 
 
 CONNECT = """
@@ -129,29 +122,23 @@ def test_an_agent_on_nats_loads_no_module_for_versions_or_other_key_forms(tmp_pa
     heavy.append("cryptography.hazmat.primitives.serialization")
     servers = "buses: {nats: {servers: ['nats://localhost:1']}, timeout: 1}"
     (tmp_path / "localpuppet.yaml").write_text(f"node: a.example.com\nbus: nats\n{servers}\n")
-    assert read(tmp_path).returncode == 0  # remembers the settings
-    command = [sys.executable, "-c", CONNECT, str(tmp_path), *heavy]
-    subprocess.run(command, capture_output=True, check=True)  # makes the key
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "True\n[]\n", done.stderr
+    assert read(tmp_path).code == 0  # remembers the settings
+    command = (sys.executable, "-c", CONNECT, str(tmp_path), *heavy)
+    completed(*command, cwd=REPOSITORY)  # makes the key
+    assert completed(*command, cwd=REPOSITORY).out == "True\n[]\n"
 
 
 def test_supervising_a_run_and_leaving_its_entry_loads_no_module_of_the_bus() -> None:
     """Importing asyncio and ssl takes 30 ms, for which each run would have to wait."""
     modules = "localpuppet.node.app, localpuppet.fleet.neighbours"
     modules += ", localpuppet.fleet.publishing, localpuppet.fleet.inventory.outbox"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "localpuppet.fleet.publishing" in done.stdout
-    assert not {"asyncio", "ssl", "sqlite3"} & set(done.stdout.split())
+    code = f"import sys, {modules}; print(*sys.modules)"
+    names = completed(sys.executable, "-c", code, cwd=REPOSITORY).out.split()
+    assert "localpuppet.fleet.publishing" in names
+    assert not {"asyncio", "ssl", "sqlite3"} & set(names)
 
 
 def test_an_error_in_the_settings_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: carrier-pigeon\n")
     done = read(tmp_path)
-    assert done.stdout == ""
-    assert done.stderr.count("InvalidInputError") == 1
+    assert (done.out, done.err.count("InvalidInputError")) == ("", 1)

@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.base.machine.own_program import shared_file
 from localpuppet.node.cli.node_setup import AGENT, NAMES, SPLIT, TIMER, WEB
-from tests.rigs.node import COMMAND, Node
+from tests.rigs.node import COMMAND, Done, Node, completed
 from tests.rigs.split_member import NETWORK, Split
 from tests.rigs.waiting import PATIENCE
 
@@ -35,16 +35,8 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def analyze(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["systemd-analyze", *words],
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+def analyze(*words: str, directory: Path) -> Done:
+    return completed("systemd-analyze", *words, cwd=directory, check=False)
 
 
 def settings(name: str) -> dict[str, list[str]]:
@@ -58,7 +50,7 @@ def settings(name: str) -> dict[str, list[str]]:
 
 def test_systemd_understands_every_unit(units: Path) -> None:
     done = analyze("verify", "--man=no", *(f"./{name}" for name in NAMES), directory=units)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.code, done.out, done.err) == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +65,9 @@ def test_systemd_understands_every_unit(units: Path) -> None:
 def test_units_with_network_have_the_expected_exposure(units: Path, unit: str, more: int) -> None:
     words = ("security", "--offline=true", "--no-pager")
     done = analyze(*words, f"--threshold={EXPOSED + more}", unit, directory=units)
-    assert done.returncode == 0, done.stdout
+    assert done.code == 0, done
     done = analyze(*words, f"--threshold={EXPOSED + more - 1}", unit, directory=units)
-    assert done.returncode != 0, f"better than {EXPOSED + more} now: lower the threshold"
+    assert done.code != 0, f"better than {EXPOSED + more} now: lower the threshold"
 
 
 def test_the_verb_prints_them(node: Node) -> None:
@@ -108,15 +100,8 @@ def test_the_parts_of_the_split_form_meet() -> None:
 
 def calls_of(name: str) -> set[str]:
     """Return the system calls in a set of systemd's."""
-    done = subprocess.run(
-        ["systemd-analyze", "syscall-filter", name],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
     found: set[str] = set()
-    for line in done.stdout.splitlines()[1:]:
+    for line in completed("systemd-analyze", "syscall-filter", name).out.splitlines()[1:]:
         word = line.strip()
         if word.startswith("@"):
             found |= calls_of(word)

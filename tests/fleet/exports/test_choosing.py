@@ -61,12 +61,11 @@ def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
 
 
 def test_a_signer_without_a_line_is_left_out_before_titles_are_compared() -> None:
-    choice = chosen(
+    good, evil = (
         offer("web01", "Host", "www", ip="10.0.0.1"),
         offer(EVIL, "Host", "www", ip="6.6.6.6"),
-        kind="Host",
-        lines="web01.example.com\tHost\t*",
     )
+    choice = chosen(good, evil, kind="Host", lines="web01.example.com\tHost\t*")
     assert refs(choice) == ["web01 Host[www]"]
     (left,) = choice.left_out
     assert (left.node, left.resource) == ("evil.example.com", "Host[www]")

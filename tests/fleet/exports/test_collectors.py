@@ -92,8 +92,7 @@ def test_a_condition_has_an_end() -> None:
 
 
 def test_a_condition_is_shown_as_puppet_code() -> None:
-    assert show([["tag", "==", "a"], "and", ["mode", "!=", None]]) == (
-        "(tag == 'a') and (mode != undef)"
-    )
+    expected = "(tag == 'a') and (mode != undef)"
+    assert show([["tag", "==", "a"], "and", ["mode", "!=", None]]) == expected
     assert show(["on", "==", [True, 1]]) == "on == [true, 1]"
     assert show(["o", "==", {"a": [None], "b": {}}]) == "o == {'a' => [undef], 'b' => {}}"

@@ -5,7 +5,6 @@ A bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FUL
 
 import asyncio
 import re
-import subprocess
 import time
 from itertools import count
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.fleet.make import resource
 from tests.rigs.crash_points import crash_points
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, completed
 
 # System calls of SQLite and of localpuppet's durable files, and how many of each the tests try.
 CALLS = {"pwrite64": 3, "fdatasync": 2, "fsync": 2, "rename": 1}
@@ -56,21 +55,14 @@ class Publishing:
         assert self.outboxes[0].offer(said, refresh=3600)
         return word
 
-    def publish(self, *strace: str) -> "subprocess.CompletedProcess[str]":
-        trace = self.member.root / "trace"
-        return subprocess.run(
-            ["strace", "-f", "-qq", "-o", trace, *strace, *COMMAND, "inventory", "publish"],
-            env=self.member.node.environment(PYTHONPATH=str(REPOSITORY)),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+    def publish(self, *strace: str) -> Done:
+        env = self.member.node.environment(PYTHONPATH=str(REPOSITORY))
+        traced = ("strace", "-f", "-qq", "-o", f"{self.member.root}/trace", *strace)
+        return completed(*traced, *COMMAND, "inventory", "publish", env=env, check=False)
 
     def calls(self) -> dict[str, int]:
         done = self.publish("-e", f"trace={','.join(CALLS)}")
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.err
         text = (self.member.root / "trace").read_text()
         return {call: len(re.findall(rf"\b{call}\(", text)) for call in CALLS}
 
@@ -111,7 +103,7 @@ def test_a_kill_while_publishing_leaves_old_or_new_exports(fleet: Fleet, tmp_pat
     (member,) = fleet.add("a")
     rig = Publishing(fleet, member, tmp_path / "reader")
     rig.offer()
-    assert rig.publish().returncode == 0
+    assert rig.publish().code == 0
     there = rig.offer()
     totals = rig.calls()
     assert rig.read() == there
@@ -122,11 +114,11 @@ def test_a_kill_while_publishing_leaves_old_or_new_exports(fleet: Fleet, tmp_pat
         for number in crash_points(total, sample):
             offered = rig.offer()
             done = rig.publish("-e", f"inject={call}:signal=KILL:when={number}")
-            killed += done.returncode == -9
+            killed += done.code == -9
             found = rig.read()
-            assert found in (there, offered), f"{call} {number} of {total}: {done.stderr}"
+            assert found in (there, offered), f"{call} {number} of {total}: {done.err}"
             there = found
     assert killed > len(CALLS)
     last = rig.offer()
-    assert rig.publish().returncode == 0  # whatever the dead left
+    assert rig.publish().code == 0  # whatever the dead left
     assert rig.read() == last

@@ -234,9 +234,8 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     named = ", ".join(f"Notify[hidden {number}] of {a.name}" for number in (1, 2, 3))
     assert f"Left out {named}, 1 more: 'localpuppet why' says the reasons" in shown
     hidden = b.run("status", "--json").json["left_out"]
-    assert [one["resource"] for one in hidden] == [
-        f"Notify[hidden {number}]" for number in (1, 2, 3, 4)
-    ]
+    found = [one["resource"] for one in hidden]
+    assert found == [f"Notify[hidden {number}]" for number in (1, 2, 3, 4)]
     assert {one["reason"] for one in hidden} == {"no policy line covers this signer and title"}
     assert "Left out" not in a.run("status").out
 

@@ -280,10 +280,8 @@ def noted(**more: Any) -> NotedComponent:
 def test_recorded_components_are_read_and_sorted() -> None:
     web = noted(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
     found = read_components([web, noted()])
-    assert [(one.application, one.name) for one in found] == [
-        ("Lamp[app1]", "Lamp::Mysql[app1]"),
-        ("Lamp[app1]", "Lamp::Web[app1-1]"),
-    ]
+    expected = [("Lamp[app1]", "Lamp::Mysql[app1]"), ("Lamp[app1]", "Lamp::Web[app1-1]")]
+    assert [(one.application, one.name) for one in found] == expected
     for one in found:
         assert NodeComponent.from_dict(one.to_dict()) == one
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.admission import ClaimPolicy, refusal
-from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import (
     FactSelection,
     PublishedRun,
@@ -19,7 +18,7 @@ from localpuppet.fleet.inventory.facts import (
     roles_of,
     with_roles,
 )
-from tests.fleet.inventory.entries import RUN, entry
+from tests.fleet.inventory.entries import entry
 from tests.rigs.bad_inputs import CASES
 
 ACCEPTED = [case for case in CASES if (case["kind"], case["expect"]) == ("facts_doc", "accept")]
@@ -81,11 +80,8 @@ def test_a_secret_is_never_published(secret: dict[str, Any], facts: tuple[str, .
 
 def test_a_site_selects_and_hides() -> None:
     chosen = FactSelection(facts=("os", "networking.ip", "disks.*.size"), hide=("os.release",))
-    assert chosen.of(FACTS) == {
-        "os": {"family": "Debian"},
-        "networking": {"ip": "10.0.0.1"},
-        "disks": {"sda": {"size": "9 GiB"}},
-    }
+    plain = {"os": {"family": "Debian"}, "networking": {"ip": "10.0.0.1"}}
+    assert chosen.of(FACTS) == {**plain, "disks": {"sda": {"size": "9 GiB"}}}
     assert "networking" not in FactSelection(hide=("net*",)).of(FACTS)
 
 
@@ -93,26 +89,18 @@ def test_facts_of_the_cloud_are_published_only_if_the_settings_select_them() -> 
     facts = {"os": "Debian", "tier": "front", "greeting": CANARY}
     found = ("tier", "greeting")
     assert FactSelection().of(facts, withheld=found) == {"os": "Debian"}
-    assert FactSelection(facts=("os", "ti*")).of(facts, withheld=found) == {
-        "os": "Debian",
-        "tier": "front",
-    }
-    assert FactSelection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == {
-        "os": "Debian",
-        "greeting": CANARY,
-    }
+    expected = {"os": "Debian", "tier": "front"}
+    assert FactSelection(facts=("os", "ti*")).of(facts, withheld=found) == expected
+    wanted = {"os": "Debian", "greeting": CANARY}
+    assert FactSelection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == wanted
 
 
 def test_the_names_in_an_entry_are_the_signers() -> None:
     named = named_for(FACTS, NODE)
     assert {named[key] for key in ("fqdn", "clientcert", "certname")} == {str(NODE)}
-    assert named["networking"] == {
-        "fqdn": str(NODE),
-        "hostname": "web01",
-        "domain": "example.com",
-        "ip": "10.0.0.1",
-    }
-    assert (named["hostname"], named["domain"]) == ("web01", "example.com")
+    names = {"hostname": "web01", "domain": "example.com"}
+    assert named["networking"] == {"fqdn": str(NODE), "ip": "10.0.0.1", **names}
+    assert {name: named[name] for name in names} == names
 
 
 @pytest.mark.parametrize(
@@ -141,43 +129,27 @@ def test_the_fact_role_has_the_roles_of_the_node() -> None:
 
 
 def test_other_nodes_accept_the_entry_of_a_run() -> None:
-    draft = InventoryEntry(
-        node=NODE,
-        at=1.0,
-        run=RUN,
-        release="app/tags/r1",
-        environment=EnvironmentName.parse("production", where=""),
-        facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"},
-        roles=(),
-        classes=class_names(["main", "nginx::vhost", "Bad", "main"]),
-        paths=((),) * 40,
-    )
+    facts = {**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"}
+    classes = class_names(["main", "nginx::vhost", "Bad", "main"])
+    draft = entry(NODE, at=1.0, facts=facts, classes=classes, paths=((),) * 40)
     run = PublishedRun(entry=draft, parameters={"role": "web"}, withheld=["instance_id"])
-    entry = entry_of(run, FactSelection())
-    assert refusal(entry, NODE, None) is None
-    assert (entry.roles, entry.facts["role"]) == (("web",), "web")
-    assert entry.classes == ("main", "nginx::vhost")
-    assert "instance_id" not in entry.facts
-    assert len(entry.paths) == 32
-    assert entry.digest == entry.digested().digest
+    said = entry_of(run, FactSelection())
+    assert refusal(said, NODE, None) is None
+    assert (said.roles, said.facts["role"]) == (("web",), "web")
+    assert said.classes == ("main", "nginx::vhost")
+    assert "instance_id" not in said.facts
+    assert len(said.paths) == 32
+    assert said.digest == said.digested().digest
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case["id"])
 def test_facts_of_the_corpus_become_an_entry(case: dict[str, Any]) -> None:
     facts = json.loads(case["input"])
-    draft = InventoryEntry(
-        node=NODE,
-        at=1.0,
-        run=RUN,
-        release="app/tags/r1",
-        environment=EnvironmentName("production"),
-        facts=facts,
-        roles=(),
-    )
-    entry = entry_of(PublishedRun(entry=draft, parameters={}, withheld=()), FactSelection())
-    assert entry.to_payload()
-    assert entry.node == NODE
-    assert facts.keys() <= entry.facts.keys()
+    draft = entry(NODE, at=1.0, facts=facts)
+    said = entry_of(PublishedRun(entry=draft, parameters={}, withheld=()), FactSelection())
+    assert said.to_payload()
+    assert said.node == NODE
+    assert facts.keys() <= said.facts.keys()
 
 
 WEB = "web01.example.com"

@@ -38,11 +38,8 @@ def row(**more: Any) -> NodeRow:
 def test_a_row_has_the_values_that_the_node_publishes() -> None:
     found = row(state="applying", cause="timer")
     assert (found.state, found.cause, found.outcome) == ("applying", "timer", Kind.UNCHANGED)
-    assert (found.release, found.run, found.finished_at) == (
-        "web/tags/r7",
-        run_id(NOW - 60),
-        NOW - 60,
-    )
+    seen = (found.release, found.run, found.finished_at)
+    assert seen == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
     assert from_record(NodeRow, json.loads(json.dumps(to_record(found)))) == found
 
 
@@ -88,11 +85,8 @@ def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
     elsewhere = row(
         last_run={"outcome": "failed", "failure_cause": {**fault, "place": "init.pp:4"}}
     )
-    assert (
-        bad.failure_cause
-        == row(last_run={"outcome": "failed", "failure_cause": fault}).failure_cause
-        != elsewhere.failure_cause
-    )
+    again = row(last_run={"outcome": "failed", "failure_cause": fault})
+    assert bad.failure_cause == again.failure_cause != elsewhere.failure_cause
     good = row(last_run={"outcome": "changed", "failure_cause": fault})
     assert (good.error, good.failure, good.failure_cause) == ("", "", "")
     counts = [
@@ -163,12 +157,8 @@ def test_a_time_that_cannot_be_is_taken_for_now() -> None:
 
 
 def test_values_of_an_untrusted_node_are_ignored() -> None:
-    said: dict[str, Json] = {
-        "node": "a",
-        "state": "not trusted",
-        "reason": "signed by eve",
-        "last_run": {"run": "x"},
-    }
+    said: dict[str, Json] = {"node": "a", "state": "not trusted", "last_run": {"run": "x"}}
+    said["reason"] = "signed by eve"
     found = NodeRow.of_presence("a", said, now=NOW)
     assert (found.outcome, found.reason, found.run) == (Kind.UNKNOWN, "signed by eve", "")
 

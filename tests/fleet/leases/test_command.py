@@ -15,7 +15,7 @@ from localpuppet.base.machine.ports import ProcessId
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.node import PATIENCE, REPOSITORY, completed
 from tests.rigs.waiting import wait_until
 
 # It starts a process that leaves its process group and session, and prints the ids of both.
@@ -33,10 +33,7 @@ def started(process: "subprocess.Popen[str]", count: int = 2) -> list[ProcessId]
 
 def gone(*processes: ProcessId) -> None:
     alive = SystemProcesses().alive
-    wait_until(
-        lambda: not any(alive(process) for process in processes),
-        lambda: f"some of {processes} still run",
-    )
+    wait_until(lambda: not any(map(alive, processes)), lambda: f"some of {processes} still run")
 
 
 def guard_of(process: "subprocess.Popen[str]") -> ProcessId:
@@ -135,16 +132,10 @@ def test_a_signal_that_was_ignored_is_ignored_by_the_command(member: Member) -> 
     held = member.node.start("lease", "db", "--", "sh", "-c", "grep SigIgn /proc/self/status")
     plain = int(member.node.finish(held).out.split()[1], 16)
     words = [sys.executable, "-m", "localpuppet", "lease", "db", "--"]
-    done = subprocess.run(
-        ["nohup", *words, "grep", "SigIgn", "/proc/self/status"],
-        env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    env = member.node.environment(PYTHONPATH=str(REPOSITORY))
+    done = completed("nohup", *words, "grep", "SigIgn", "/proc/self/status", env=env)
     assert plain & 1 << (signal.SIGTERM - 1) == 0
-    assert int(done.stdout.split()[1], 16) & 1 << (signal.SIGHUP - 1)
+    assert int(done.out.split()[1], 16) & 1 << (signal.SIGHUP - 1)
 
 
 SCRIPT = """

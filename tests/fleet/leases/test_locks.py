@@ -45,9 +45,8 @@ def rob(fleet: Fleet) -> None:
             entry = await kv.get(KEY)
             assert entry is not None
             assert await kv.remove_if_revision(KEY, entry.revision)
-            other = Leases(
-                kv, SystemClock(), holder="c.example.com", session="x", stores=FirstStore()
-            )
+            clock, stores = SystemClock(), FirstStore()
+            other = Leases(kv, clock, holder="c.example.com", session="x", stores=stores)
             assert await other.take("migrate", ttl=1000) is not None
 
     asyncio.run(take())

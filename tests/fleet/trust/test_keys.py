@@ -3,7 +3,6 @@
 import os
 import pwd
 import stat
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +31,7 @@ from localpuppet.fleet.trust.key_files import (
 )
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.doubles.identities import ALICE, WEB01
+from tests.rigs.node import completed
 
 BLOCK = b"-----BEGIN %b KEY-----\n%b\n-----END %b KEY-----\n"
 
@@ -162,7 +162,7 @@ def test_invalid_private_keys_are_refused(
 def test_keys_of_openssl_are_read_in_each_form_of_their_lines(
     change: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    made = subprocess.check_output(["openssl", "genpkey", "-algorithm", "ed25519"])
+    made = completed("openssl", "genpkey", "-algorithm", "ed25519").out.encode()
     key = load_pem_private_key(made, password=None)
     assert isinstance(key, Ed25519PrivateKey)
     own = OwnKey(write(tmp_path / "node.pem", change(made), mode=0o600))
@@ -175,8 +175,7 @@ def test_fingerprints_are_those_of_openssh(tmp_path: Path) -> None:
     for key in (new(), rsa_key().public_key(), Ca().key.public_key()):
         line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         path = write(tmp_path / "key.pub", line + b"\n")
-        said = subprocess.check_output(["ssh-keygen", "-lf", path], text=True)
-        assert said.split()[1] == fingerprint(key)
+        assert completed("ssh-keygen", "-lf", path).out.split()[1] == fingerprint(key)
 
 
 def test_public_keys_with_comments_before_them() -> None:

@@ -58,9 +58,8 @@ def test_the_first_line_that_matches_decides_and_is_named() -> None:
     )
     assert decide(policy, "choria=alice", "trigger").allowed
     assert decide(policy, "choria=web01.example.com", "runonce").allowed
-    assert decide(policy, "choria=bob", "status").reason == (
-        "allowed by policy line 6: choria=bob status"
-    )
+    expected = "allowed by policy line 6: choria=bob status"
+    assert decide(policy, "choria=bob", "status").reason == expected
     assert decide(policy, "choria=bob", "disable").reason == (
         "denied by policy line 3 (default): choria=bob disable"
         " ('localpuppet policy allow bob disable' there allows it)"
@@ -89,13 +88,8 @@ def test_deploying_a_release_requires_a_right_with_its_name() -> None:
     for release in ("foo/tags/r1", "foo/tags/r", "a/b/tags/v1.0"):
         assert decide(policy, "choria=alice", f"deploy:{release}").allowed
         assert policy.may_allow(f"deploy:{release}")
-    for release in (
-        "foo/tags/r91",
-        "foo/tags/v1",
-        "foo/tags/r1/x",
-        "x/foo/tags/r1",
-        "a/b/tags/v1x",
-    ):
+    cases = ("foo/tags/r91", "foo/tags/v1", "foo/tags/r1/x", "x/foo/tags/r1", "a/b/tags/v1x")
+    for release in cases:
         assert not decide(policy, "choria=alice", f"deploy:{release}").allowed
     for action in ("deploy:foo/tags/r1", "values", "older", "deploy", "*"):
         assert not decide(policy, "choria=bob", action).allowed

@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from tests.doubles.identities import (
     verifier,
 )
 from tests.doubles.ports import FakeClock
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import REPOSITORY, completed
 
 PAYLOAD = b'{"any": "bytes \xff"}'
 
@@ -242,10 +241,8 @@ def test_keys_of_other_kinds_do_not_sign(alice: Person) -> None:
 
 
 def openssl(*arguments: str | Path) -> str:
-    done = subprocess.run(
-        ["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
-    return done.stdout + done.stderr
+    done = completed("openssl", *arguments, check=False)
+    return done.out + done.err
 
 
 def test_openssl_verifies_localpuppets_signatures(tmp_path: Path, alice: Person) -> None:
@@ -316,5 +313,4 @@ def test_joserfc_is_not_loaded_for_a_pinned_key() -> None:
         "print(verifier.verify(token, MessageKind.TRIGGER).payload, 'joserfc' in sys.modules)"
     )
     env = {"PYTHONPATH": str(REPOSITORY)}
-    answer = subprocess.check_output([sys.executable, "-c", code], text=True, env=env)
-    assert answer == "b'text' False\n"
+    assert completed(sys.executable, "-c", code, env=env).out == "b'text' False\n"

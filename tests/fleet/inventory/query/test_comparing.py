@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import comparing
 from localpuppet.fleet.inventory.query.ast_form import parse_array
-from localpuppet.fleet.inventory.query.comparing import (
-    compare,
-    matching_whole,
-    on_text,
-    same,
-    searching,
-    version_key,
-)
 from localpuppet.fleet.inventory.query.comparing import test_of as comparison_of
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import to_array
@@ -53,9 +46,9 @@ LESS, EQUAL = Operator.LESS, Operator.EQUAL
     ],
 )
 def test_values(actual: Json, operator: Operator, wanted: Operand, verdict: bool | None) -> None:
-    assert compare(actual, operator, wanted) is verdict
-    assert same([1, {"a": 2}], [1.0, {"a": 2}])
-    assert not same([1], [True])
+    assert comparing.compare(actual, operator, wanted) is verdict
+    assert comparing.same([1, {"a": 2}], [1.0, {"a": 2}])
+    assert not comparing.same([1], [True])
 
 
 @pytest.mark.parametrize(
@@ -63,8 +56,8 @@ def test_values(actual: Json, operator: Operator, wanted: Operand, verdict: bool
     [("9.4", "10.2"), ("1.0rc1", "1.0"), ("1.0", "1.0.1"), ("6.1.0-9", "6.1.0-13"), ("7", "7.1")],
 )
 def test_versions(earlier: str, later: str) -> None:
-    assert version_key(earlier) < version_key(later)
-    assert version_key("7.23") == version_key("7.23.0")
+    assert comparing.version_key(earlier) < comparing.version_key(later)
+    assert comparing.version_key("7.23") == comparing.version_key("7.23.0")
 
 
 TEXTS = st.text(alphabet='ab1:, "\\.', max_size=4)
@@ -94,12 +87,12 @@ def test_a_pattern_finds_the_same_in_the_stored_text(value: Json, parts: list[st
     except InvalidInputError:
         return
     expected = None if value is None else test(value)
-    assert on_text(test, match)(compact(value)) is expected
+    assert comparing.on_text(test, match)(compact(value)) is expected
 
 
 def test_a_regular_expression_takes_linear_time() -> None:
-    assert not searching("^(a+)+$")("a" * 60_000 + "!")
-    assert not searching("(x+x+)+y")("x" * 60_000)
+    assert not comparing.searching("^(a+)+$")("a" * 60_000 + "!")
+    assert not comparing.searching("(x+x+)+y")("x" * 60_000)
 
 
 @pytest.mark.parametrize(
@@ -114,15 +107,15 @@ def test_a_regular_expression_takes_linear_time() -> None:
 )
 def test_refused(expression: str, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
-        searching(expression)
+        comparing.searching(expression)
 
 
 def test_a_step_of_a_path_is_matched_as_a_whole() -> None:
-    assert matching_whole("eth.")("eth0")
-    assert not matching_whole("eth")("eth0")
-    assert matching_whole("a|b")("b")
+    assert comparing.matching_whole("eth.")("eth0")
+    assert not comparing.matching_whole("eth")("eth0")
+    assert comparing.matching_whole("a|b")("b")
     with pytest.raises(InvalidInputError):
-        matching_whole("a)|(b")
+        comparing.matching_whole("a)|(b")
 
 
 FIELDS = ("certname", "environment", "facts.uptime", "facts.cluster", "facts.processors.count")

@@ -206,12 +206,8 @@ def fleet(secret: dict[str, Json]) -> MemoryInventory:
     networking: dict[str, Json] = {"ip": "10.0.0.1" if secret else "10.9.9.9", "hostname": "a"}
     site: dict[str, Json] = {"license": CANARY if secret else "none", "name": "north"}
     facts: dict[str, Json] = {"os": {"family": "Debian"}, "networking": networking, "site": site}
-    return MemoryInventory(
-        [
-            entry("a.example.com", HIDDEN.of({**facts, **secret})),
-            entry("b.example.com", HIDDEN.of(facts)),
-        ]
-    )
+    first = entry("a.example.com", HIDDEN.of({**facts, **secret}))
+    return MemoryInventory([first, entry("b.example.com", HIDDEN.of(facts))])
 
 
 def asked(query: Json, secret: dict[str, Json]) -> str:

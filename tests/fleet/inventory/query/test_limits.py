@@ -148,9 +148,8 @@ def test_many_patterns_remember_no_more_values_than_one() -> None:
 def test_nested_subqueries_are_answered_one_after_the_other() -> None:
     """As one SQL text, they would be too deep for SQLite's parser."""
     inner = "facts { fact_contents { " * 10 + "name = 'fact01'" + " } }" * 10
-    assert ask(f"facts[count()] {{ fact_contents {{ {inner} }} }}", QueryLimits()) == [
-        {"count": 50}
-    ]
+    expected = [{"count": 50}]
+    assert ask(f"facts[count()] {{ fact_contents {{ {inner} }} }}", QueryLimits()) == expected
 
 
 @pytest.mark.slow
@@ -282,12 +281,9 @@ def test_a_hostile_query_is_an_error_in_a_single_line() -> None:
 
 @cache
 def long() -> MemoryInventory:
-    return MemoryInventory(
-        [
-            entry(f"web{n:02}.example.com", {"text": f"{n:01048576}"}, roles=["web"])
-            for n in range(100)
-        ]
-    )
+    facts: list[dict[str, Json]] = [{"text": f"{n:01048576}"} for n in range(100)]
+    web = (entry(f"web{n:02}.example.com", one, roles=["web"]) for n, one in enumerate(facts))
+    return MemoryInventory([*web])
 
 
 @pytest.mark.parametrize(
