@@ -107,7 +107,7 @@ OFFERS = [
 ]
 
 
-def test_missing_lines_are_proposed_and_dangerous_ones_are_marked() -> None:
+def test_missing_lines_are_proposed_until_none_lacks_and_dangerous_ones_are_marked() -> None:
     lines = proposed(OFFERS, me="me.example.com", policy=DEFAULT)
     assert lines == [
         "# read before you allow it: each File is code or a right on this node",
@@ -115,9 +115,6 @@ def test_missing_lines_are_proposed_and_dangerous_ones_are_marked() -> None:
         "a.example.com\tFile\t/etc/motd\tguarded",
         "a.example.com b.example.com\tHost\t*\tguarded",
     ]
-
-
-def test_with_the_proposed_lines_only_resources_without_a_line_are_missing() -> None:
     lines = proposed(OFFERS, me="me.example.com", policy=DEFAULT)
     policy = CollectPolicy.parse("\n".join([*lines, "*\tServer\t*"]).encode(), where="p")
     assert proposed(OFFERS[:-1], me="me.example.com", policy=policy) == []

@@ -83,16 +83,13 @@ def test_an_invalid_condition_is_refused(condition: Any) -> None:
         Search.parse(condition)
 
 
-def test_a_condition_has_an_end() -> None:
+def test_a_condition_is_shown_as_puppet_code_and_has_an_end() -> None:
+    expected = "(tag == 'a') and (mode != undef)"
+    assert show([["tag", "==", "a"], "and", ["mode", "!=", None]]) == expected
+    assert show(["on", "==", [True, 1]]) == "on == [true, 1]"
+    assert show(["o", "==", {"a": [None], "b": {}}]) == "o == {'a' => [undef], 'b' => {}}"
     deep: Any = ["tag", "==", "x"]
     for _ in range(MAX_DEPTH + 1):
         deep = [deep, "and", ["tag", "==", "x"]]
     with pytest.raises(InvalidInputError, match="too many conditions"):
         Search.parse(deep)
-
-
-def test_a_condition_is_shown_as_puppet_code() -> None:
-    expected = "(tag == 'a') and (mode != undef)"
-    assert show([["tag", "==", "a"], "and", ["mode", "!=", None]]) == expected
-    assert show(["on", "==", [True, 1]]) == "on == [true, 1]"
-    assert show(["o", "==", {"a": [None], "b": {}}]) == "o == {'a' => [undef], 'b' => {}}"

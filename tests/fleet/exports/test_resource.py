@@ -87,12 +87,15 @@ def test_every_text_of_a_value_is_found() -> None:
 ONE, TWO = resource("File", "/a", content="x"), resource("Host", "b", ip="10.0.0.1")
 
 
-def test_packed_resources_are_unpacked_in_a_fixed_order() -> None:
+def test_packed_resources_are_unpacked_in_a_fixed_order_and_none_twice() -> None:
     packed = pack([TWO, ONE])
     assert packed == pack([ONE, TWO])
     assert unpack(packed.data) == (ONE, TWO)
     assert packed.digest == digest_of(packed.data)
     assert (pack([]).data, pack([]).digest) == (b"", "")
+    listed = {"schema": 1, "resources": [ONE.to_dict(), ONE.to_dict()]}
+    with pytest.raises(InvalidInputError, match=r"File\[/a\]: is a duplicate"):
+        unpack(zlib.compress(json.dumps(listed).encode()))
 
 
 def test_chunks_are_the_bytes() -> None:
@@ -100,12 +103,6 @@ def test_chunks_are_the_bytes() -> None:
     assert b"".join(cut(data)) == data
     assert [len(chunk) for chunk in cut(data)] == [CHUNK, CHUNK, 1]
     assert [chunks_of(size) for size in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, 1, 2]
-
-
-def test_the_same_resource_twice_is_refused() -> None:
-    listed = {"schema": 1, "resources": [ONE.to_dict(), ONE.to_dict()]}
-    with pytest.raises(InvalidInputError, match=r"File\[/a\]: is a duplicate"):
-        unpack(zlib.compress(json.dumps(listed).encode()))
 
 
 def hosts(count: int, comment: str) -> Iterator[ExportedResource]:

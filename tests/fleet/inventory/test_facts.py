@@ -231,15 +231,14 @@ def test_a_policy_decides_who_claims_addresses(facts: dict[str, Any], address: s
     assert _refusal(POLICY, facts=facts) == expected
 
 
-def test_a_signer_in_no_line_claims_nothing() -> None:
+def test_a_signer_in_no_line_and_empty_addresses_claim_nothing() -> None:
     other = entry("a.nowhere.org", at=1.0, facts={}, roles=("web",))
     assert "may not claim the role" in (refusal(other, "a.nowhere.org", POLICY) or "")
     assert refusal(entry("a.nowhere.org", at=1.0, facts={}), "a.nowhere.org", POLICY) is None
-
-
-def test_a_suffix_is_not_the_name_itself() -> None:
     policy = ClaimPolicy.parse(b"*.web01.example.com\t*\t*\n", where="p")
     assert _refusal(policy, roles=("web",)) is not None
+    facts = {"ipaddress": None, "ipaddress6": "", "networking": {"ip": None, "mac": "x"}}
+    assert _refusal(POLICY, facts=facts) is None
 
 
 @pytest.mark.parametrize(
@@ -277,11 +276,6 @@ def test_a_value_that_others_may_read_as_an_address_is_a_claim(
     facts = place(said)
     assert _refusal(POLICY, facts=facts) == f"{WEB} says in {named} what is not an address"
     assert _refusal(ClaimPolicy.parse(b"*\t*\t*\n", where="inventory.policy"), facts=facts) is None
-
-
-def test_empty_addresses_claim_nothing() -> None:
-    facts = {"ipaddress": None, "ipaddress6": "", "networking": {"ip": None, "mac": "x"}}
-    assert _refusal(POLICY, facts=facts) is None
 
 
 @pytest.mark.parametrize(

@@ -84,17 +84,13 @@ def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
 def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     evil = "\x1b]0;owned\x07\n9  forged\u202e"
-    facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
-    said = entry(b.name, at=time.time(), roles=("web",), facts=facts)
+    evil_facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
+    said = entry(b.name, at=time.time(), roles=("web",), facts=evil_facts)
     Outbox(b.root / "var").offer(said, refresh=0)
     b.run("inventory", "publish", code=0)
-    for words in (
-        ("inventory", "facts", b.name),
-        ("inventory", "facts", "--summary", "kernel"),
-        ("query", "role=web", "--show", "kernel"),
-        ("nodes", "--role", "web"),
-    ):
-        done = a.run(*words, code=0)
+    facts = [f"inventory facts {b.name}", "inventory facts --summary kernel"]
+    for words in [*facts, "query role=web --show kernel", "nodes --role web"]:
+        done = a.run(*words.split(), code=0)
         assert all(line.isprintable() for line in done.out.splitlines()), words
         assert not any(line.startswith("9  forged") for line in done.out.splitlines()), words
     bolt = yaml.safe_load(a.run("query", "role=web", "--format", "bolt").out)

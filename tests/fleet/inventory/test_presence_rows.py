@@ -96,10 +96,12 @@ def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
     assert len({one.failure_cause for one in counts}) == 1
 
 
-def test_a_node_fails_since_its_first_failed_run() -> None:
+def test_a_node_fails_since_its_first_failed_run_or_now_if_that_cannot_be() -> None:
     bad = row(last_run={"outcome": "failed", "failing_since": NOW - 90, "failed_runs": 3})
     assert (bad.failing_since, bad.failed_runs) == (NOW - 90, 3)
     assert (row().failing_since, row().failed_runs) == (None, 0)
+    found = row(last_run={"finished_at": 1e300, "failing_since": 1e299})
+    assert (found.finished_at, found.failing_since) == (NOW, NOW)
 
 
 def test_a_refused_apply_after_a_good_run_is_a_failure() -> None:
@@ -149,11 +151,6 @@ def test_the_most_urgent_nodes_are_first() -> None:
 )
 def test_a_release_is_older_by_the_numbers_in_its_tag(release: str, than: str, older: bool) -> None:
     assert is_older(release, than) is older
-
-
-def test_a_time_that_cannot_be_is_taken_for_now() -> None:
-    found = row(last_run={"finished_at": 1e300, "failing_since": 1e299})
-    assert (found.finished_at, found.failing_since) == (NOW, NOW)
 
 
 def test_values_of_an_untrusted_node_are_ignored() -> None:

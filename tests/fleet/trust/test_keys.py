@@ -141,9 +141,7 @@ def private(key: Ed25519PrivateKey | Ed448PrivateKey, password: bytes = b"") -> 
         (lambda: private(Ed25519PrivateKey.generate(), b"secret"), "has a password"),
     ],
 )
-def test_invalid_private_keys_are_refused(
-    tmp_path: Path, content: Callable[[], bytes], message: str
-) -> None:
+def test_other_keys_are_refused(tmp_path: Path, content: Callable[[], bytes], message: str) -> None:
     own = OwnKey(write(tmp_path / "node.pem", content(), mode=0o600))
     with pytest.raises(InvalidInputError, match=message) as caught:
         own.load()

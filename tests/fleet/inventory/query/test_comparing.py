@@ -236,9 +236,7 @@ def test_pql_and_ast_are_two_forms_of_one_query(condition: list[Any]) -> None:
     st.integers(0, 30),
     st.integers(0, 30),
 )
-def test_a_page_is_a_part_of_the_whole(
-    orders: list[tuple[str, str]], limit: int, offset: int
-) -> None:
+def test_a_page_is_a_part_of_all(orders: list[tuple[str, str]], limit: int, offset: int) -> None:
     order: list[Any] = [["order_by", [list(one) for one in orders]]] if orders else []
     query: list[Any] = ["from", "facts", ["~", "name", "^[a-m]"], *order]
     whole = [*Evaluation(inventory()).stream(parse_array(query)).rows]

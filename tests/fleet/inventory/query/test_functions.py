@@ -93,12 +93,15 @@ def test_a_fact_that_is_not_a_number_is_named() -> None:
     )
 
 
-def test_query_nodes_returns_names_or_values() -> None:
+def test_query_nodes_and_query_return_names_or_values() -> None:
     assert ask("query_nodes", "role=web") == ["web01.example.com", "web02.example.com"]
     assert ask("query_nodes", "Class[Apache]", "fqdn") == ["web01.example.com", "web02.example.com"]
     assert ask("query_nodes", "", "cluster") == ["blue"], "nodes without the fact are left out"
     # As in puppetdbquery: the node has the fact `networking`, and nothing at that place in it.
     assert ask("query_nodes", "", "networking.interfaces.eth0.ip") == [None, "10.0.0.1", None]
+    assert short(ask("query", "role=web")) == ["web01", "web02"]
+    expected = {"db01.example.com": {"networking.ip": "10.0.0.9", "nosuch.fact": None}}
+    assert ask("query", "role=db", ["networking.ip", "nosuch.fact"]) == expected
 
 
 def test_query_facts_returns_a_hash_of_hashes() -> None:
@@ -125,12 +128,6 @@ def test_query_resources_returns_classes() -> None:
     assert ask("query_resources", False, "Class['profile::web']") == [row]
     assert ask("query_resources", "role=web", "Class[~'::']", True) == {"web01.example.com": [row]}
     assert ask("query_resources", "role=lb", "Class[~'::']") == []
-
-
-def test_query_returns_names_or_the_requested_facts() -> None:
-    assert short(ask("query", "role=web")) == ["web01", "web02"]
-    expected = {"db01.example.com": {"networking.ip": "10.0.0.9", "nosuch.fact": None}}
-    assert ask("query", "role=db", ["networking.ip", "nosuch.fact"]) == expected
 
 
 def reply(
@@ -220,14 +217,11 @@ def test_answers_with_names_or_counts_have_no_parts_besides_the_nodes() -> None:
     assert not any(parts.values())
 
 
-def test_another_value_has_another_digest_and_no_value_is_kept() -> None:
+def test_another_value_has_another_digest_of_many_nodes_one_each() -> None:
     parts = parts_of(["a", "b"], [("a", {"ip": "10.0.0.1"}), ("b", {"ip": "10.0.0.2"})])
     assert parts["a"]["ip"] != parts["b"]["ip"]
     assert parts == parts_of(["a", "b"], [("b", {"ip": "10.0.0.2"}), ("a", {"ip": "10.0.0.1"})])
     assert "10.0.0" not in str(parts)
-
-
-def test_an_answer_of_many_nodes_has_a_single_digest_for_each() -> None:
     names = [f"n{index}" for index in range(DETAILED + 1)]
     parts = parts_of(names, [(name, {"ip": name, "os": "x"}) for name in names])
     assert all(set(about) == {""} for about in parts.values())
