@@ -197,7 +197,6 @@ async def test_settings_that_were_good_once_are_an_outage_later(site: Site) -> N
 
 
 async def test_settings_that_were_never_good_end_it(site: Site) -> None:
-
     async def refused() -> KeyValue:
         raise InvalidInputError("cannot be used for TLS", where="node.pem")
 

@@ -55,9 +55,7 @@ def test_a_short_name_means_the_one_node_that_it_fits(two: Sequence[Member]) -> 
         (["assign", "b", "app/tags/r1"], "did you mean b.example.com?"),
     ],
 )
-def test_unknown_names_are_named_at_once(
-    two: Sequence[Member], words: list[str], hint: str
-) -> None:
+def test_unknown_names_are_named(two: Sequence[Member], words: list[str], hint: str) -> None:
     done = two[0].run(*words)
     assert (done.code, done.out) == (2, "")
     assert "there is no known node " in done.err

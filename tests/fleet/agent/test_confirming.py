@@ -247,7 +247,7 @@ async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
 
 
 @pytest.mark.parametrize("rollout", ["", ID])
-async def test_a_server_that_connects_and_does_not_serve_causes_no_rollback(
+async def test_a_server_that_does_not_serve_causes_no_rollback(
     tmp_path: Path, rollout: str
 ) -> None:
     node = Node(tmp_path, rollout=rollout)
@@ -372,9 +372,7 @@ async def test_servers_that_answered_and_vanish_cause_no_rollback(by_hand: Node,
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_a_rollback_asks_the_confirm_command_first(
-    tmp_path: Path, *, connected: bool
-) -> None:
+async def test_a_rollback_asks_the_command_first(tmp_path: Path, *, connected: bool) -> None:
     node = Node(tmp_path)
     asked: list[float] = []
 

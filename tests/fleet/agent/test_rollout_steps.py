@@ -409,7 +409,7 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
     assert entries.lacking(step) == ""
 
 
-def test_a_node_that_may_not_read_entries_waits_for_none(
+def test_a_node_without_rights_waits_for_none(
     view: View, held: HeldExports, tmp_path: Path
 ) -> None:
     """Its view is never current: otherwise each step would fail after minutes of waiting."""

@@ -35,12 +35,18 @@ def test_a_file_gets_the_time_and_no_priority(
     assert second.endswith(" warning: refused")
 
 
-def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_have_their_priority_and_no_limit_for_debugging(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     log = ServiceLog(FakeClock(), debug=True)
     log.warning("no\x1b[31m\nroom")
     log.info("accepted")
     log.debug("seen")
     assert said(capsys) == ["<4>no\\x1b[31m\\x0aroom", "<6>accepted", "<7>seen"]
+    log = ServiceLog(FakeClock(), debug=True)
+    for number in range(10 * MOST):
+        log.debug(f"accepted {number}", kind=LineKind.ACCEPTED)
+    assert len(said(capsys)) == 10 * MOST
 
 
 def test_a_flood_is_counted_and_hides_no_other_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,13 +65,6 @@ def test_a_flood_is_counted_and_hides_no_other_line(capsys: pytest.CaptureFixtur
     log.info("accepted", kind=LineKind.ACCEPTED)
     expected = ["<4>left out 8 more lines about accepted triggers", "<6>run ended", "<6>accepted"]
     assert said(capsys) == expected
-
-
-def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    log = ServiceLog(FakeClock(), debug=True)
-    for number in range(10 * MOST):
-        log.debug(f"accepted {number}", kind=LineKind.ACCEPTED)
-    assert len(said(capsys)) == 10 * MOST
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LineKind if kind is not LineKind.STRANGER])

@@ -38,21 +38,20 @@ from localpuppet.node.runs.run import Outcome
 from tests.fleet.make import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon
 
 
-def test_a_day_is_read_as_it_was_written() -> None:
+def test_days_of_runs_and_audit_records_are_read_as_they_were_written() -> None:
     changed = a_summary(noon(), outcome=Outcome.CHANGED, resources=(a_resource(1), a_resource(2)))
     day = a_day(changed, a_summary(noon(30)))
     assert parse_day(day.to_payload(), RUNS) == day
+    audited = HistoryDay(node=NODE, day=TODAY, records=(a_decision(noon()),), dropped=3)
+    assert parse_day(audited.to_payload(), AUDIT) == audited
 
 
-def test_audit_records_have_the_same_form_of_a_day() -> None:
-    day = HistoryDay(node=NODE, day=TODAY, records=(a_decision(noon()),), dropped=3)
-    assert parse_day(day.to_payload(), AUDIT) == day
-
-
-def test_a_key_is_used_again_after_eight_days() -> None:
+def test_a_day_begins_at_midnight_utc_and_its_key_is_used_again_after_eight() -> None:
     keys = [history_key(NODE, HistoryKind.RUNS, TODAY + more) for more in range(9)]
     assert len(set(keys)) == 8
     assert keys[8] == keys[0] == f"/localpuppet/history/{NODE}/runs/{TODAY % 8}"
+    assert day_of(TODAY * 86400) == TODAY
+    assert day_of(TODAY * 86400 - 0.001) == TODAY - 1
 
 
 def test_a_record_with_a_known_identity_replaces_the_earlier_one() -> None:
@@ -160,11 +159,6 @@ def test_a_day_with_one_run_twice_is_rejected() -> None:
 def _changed(day: HistoryDay[Any], change: Mapping[str, Any]) -> bytes:
     raw = json.loads(zlib.decompress(day.to_payload()))
     return zlib.compress(json.dumps({**raw, **change}).encode())
-
-
-def test_a_day_begins_at_midnight_utc() -> None:
-    assert day_of(TODAY * 86400) == TODAY
-    assert day_of(TODAY * 86400 - 0.001) == TODAY - 1
 
 
 def test_a_summary_lists_a_hundred_resources_those_that_failed_first() -> None:

@@ -177,10 +177,8 @@ def test_a_caller_cannot_fill_the_memory_for_other_callers(desk: Desk) -> None:
     mallory = person("mallory")
     write(desk.policy, POLICY + b"allow\tchoria=mallory\tstatus\t*\t*\n")
     reception = desk.start(mallory, limit=40, each=20)
-    found = [
-        reception.receive(desk.ask(mallory, action="status", args=StatusRequest())[1])
-        for _ in range(60)
-    ]
+    asked = (desk.ask(mallory, action="status", args=StatusRequest())[1] for _ in range(60))
+    found = [*map(reception.receive, asked)]
     assert len([one for one in found if isinstance(one, Request)]) == 20
     refusals = [one.reason for one in found if isinstance(one, RequestRefusal)]
     assert all("20 ids of mallory are stored already" in reason for reason in refusals)
@@ -198,7 +196,7 @@ def test_after_a_clock_is_set_back_a_replay_is_still_refused(desk: Desk, back: i
     desk.refused(token, "replay")
 
 
-def test_no_policy_and_a_bad_policy_deny(desk: Desk) -> None:
+def test_no_policy_a_bad_policy_and_a_damaged_memory_deny(desk: Desk) -> None:
     _, token = desk.ask()
     write(desk.policy, POLICY + b"allow everything\n")
     desk.refused(token, r"puppet\.policy: line 3: is not a line of a policy")
@@ -210,9 +208,7 @@ def test_no_policy_and_a_bad_policy_deny(desk: Desk) -> None:
     desk.policy.parent.chmod(0o755)
     desk.policy.unlink()
     desk.refused(token, "this node has no policy")
-
-
-def test_with_a_damaged_memory_no_request_is_admitted(desk: Desk) -> None:
+    write(desk.policy, POLICY)
     (desk.directory / "state").mkdir(mode=0o700)
     (desk.directory / "state" / "seen.sqlite").write_bytes(b"damaged" * 1000)
     desk.refused(desk.ask()[1], "damaged")
