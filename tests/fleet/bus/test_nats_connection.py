@@ -117,11 +117,7 @@ async def test_an_invalid_first_line_is_an_error(first: bytes) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        b"[]",
-        b"{}",
-        b"\xff",
-        b'{"config": []}',
-        b'{"error": "x"}',
+        *(b"[]", b"{}", b"\xff", b'{"config": []}', b'{"error": "x"}'),
         b'{%s, "state": []}' % STREAM,
         b'{%s, "state": {"last_seq": "x", "subjects": 1}}' % STREAM,
         b'{%s, "state": {"last_seq": 1, "subjects": 1}, "num_pending": "x"}' % STREAM,

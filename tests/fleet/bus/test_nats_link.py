@@ -44,9 +44,8 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     node = authority.node("web01.example.com")
     with NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server())) as server:
-        servers = servers_at(
-            server.url, ca=authority.path, certificate=node.certificate, key=node.key
-        )
+        files = {"ca": authority.path, "certificate": node.certificate, "key": node.key}
+        servers = servers_at(server.url, **files)
         store = await answered(lambda: open_nats(servers, timeout=SHORT))
         follower = await follow(store, "/a/")
         server.freeze()
@@ -97,11 +96,9 @@ async def test_a_refused_watch_stays_refused_when_another_of_it_ends(tmp_path: P
 async def test_a_lost_consumer_is_an_error_and_not_the_end_of_a_listing(server: NatsServer) -> None:
     link = await linked(server.url)
     store = await open_nats(servers_at(server.url), timeout=PATIENCE)
-    batches = link.batches(
-        "$JS.API.CONSUMER.MSG.NEXT.localpuppet.gone", {"batch": 5, "no_wait": True}, size=5
-    )
+    gone = "$JS.API.CONSUMER.MSG.NEXT.localpuppet.gone"
     with pytest.raises(StalledError):
-        await anext(batches)
+        await anext(link.batches(gone, {"batch": 5, "no_wait": True}, size=5))
     await store.close()
     await link.close()
 

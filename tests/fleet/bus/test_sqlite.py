@@ -107,9 +107,7 @@ def damaged(path: Path) -> None:
         (damaged, "is damaged"),
     ],
 )
-async def test_a_file_that_is_no_store_is_left_alone(
-    path: Path, make: Callable[[Path], None], reason: str
-) -> None:
+async def test_other_files_are_kept(path: Path, make: Callable[[Path], None], reason: str) -> None:
     path.parent.mkdir(mode=0o700)
     make(path)
     before = path.read_bytes()

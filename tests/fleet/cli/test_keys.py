@@ -323,9 +323,7 @@ def test_an_invitation_has_no_secret_and_none_of_the_members_own_files(web: Node
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_a_node_joins_and_triggers_by_nats(
-    web: Node, lb: Node, tmp_path: Path, secure: bool
-) -> None:
+def test_a_node_joins_over_nats(web: Node, lb: Node, tmp_path: Path, secure: bool) -> None:
     authority = Authority(tmp_path)
     config = NatsConfig(tls=authority.server()) if secure else NatsConfig()
     server = NatsServer(tmp_path / "nats", config=config)
