@@ -35,29 +35,8 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.process_table import seconds_since_boot
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import etcd_calls, key_value
 from localpuppet.fleet.bus import etcd_messages as messages
-from localpuppet.fleet.bus.etcd_calls import (
-    CompactedError,
-    EtcdConnection,
-    EtcdWatch,
-    KnownKeys,
-    LeaseLostError,
-    TooLargeError,
-)
-from localpuppet.fleet.bus.key_value import (
-    PART,
-    Change,
-    KeyListing,
-    KeyRemoval,
-    KeyValue,
-    KeyValueEntry,
-    KeyWrite,
-    RefusedError,
-    WatchOptions,
-    end_of_step,
-    in_time,
-    is_ours,
-)
 from localpuppet.fleet.bus.layout import STORE
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.bus.store_calls import ListingEntries
@@ -128,7 +107,7 @@ _Answer = TypeVar("_Answer")
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 # Target size of one answer, far below the limit: values on the next page may be larger.
-PAGE_BYTES = PART
+PAGE_BYTES = key_value.PART
 FIRST_PAGE = 32
 LARGEST_PAGE = 2000
 # Divisor of the number of entries after an answer that was too large.
@@ -143,11 +122,11 @@ async def open_etcd(
     servers: Servers, *, timeout: float, password: str | None = None
 ) -> "EtcdKeyValue":
     """Return the bus on an etcd cluster, or raise `UnavailableError`."""
-    connection = EtcdConnection(servers, timeout=timeout, password=password)
+    connection = etcd_calls.EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"")
         version: str | None = messages.read_version(answer)
-    except RefusedError:  # from 3.5.28 on, only etcd's root may ask
+    except key_value.RefusedError:  # from 3.5.28 on, only etcd's root may ask
         version = None
     except ValueError as error:
         connection.close()
@@ -180,10 +159,10 @@ def weakness(version: str | None) -> str | None:
     )
 
 
-class EtcdKeyValue(KeyValue):
+class EtcdKeyValue(key_value.KeyValue):
     """The bus on an etcd cluster; `version` is `None` if the server reports none to this user."""
 
-    def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
+    def __init__(self, connection: etcd_calls.EtcdConnection, *, version: str | None) -> None:
         super().__init__(connection.timeout)
         self._connection = connection
         self._cluster = 0
@@ -204,7 +183,7 @@ class EtcdKeyValue(KeyValue):
             if entry is None:
                 await self._write(STORE, f"{time.time():.6f}".encode(), None, 0)
                 entry = await self._get(STORE)
-        except RefusedError:
+        except key_value.RefusedError:
             return 0.0  # an administrator has not yet run the new script of the roster
         if entry is None or not (entry.value.isascii() and _TIME.fullmatch(entry.value.decode())):
             raise UnavailableError("is not a time", where=STORE, hint="remove this key")
@@ -212,18 +191,18 @@ class EtcdKeyValue(KeyValue):
 
     async def fullness(self) -> str:
         """See `KeyValue.fullness`; unknown if etcd shows its status to its root only."""
-        with suppress(RefusedError):
+        with suppress(key_value.RefusedError):
             answer = await self._connection.call(messages.STATUS, b"")
             if b"alarm:NOSPACE" in answer:
                 return "etcd is full (alarm NOSPACE)"
         return ""
 
-    async def _get(self, key: str) -> KeyValueEntry | None:
+    async def _get(self, key: str) -> key_value.KeyValueEntry | None:
         page = await self._page(messages.range_request(key), limit=1)
         return page.entries[0] if page.entries else None
 
-    async def _list(self, prefix: str, largest: int) -> KeyListing:
-        deadline = end_of_step(self.timeout)
+    async def _list(self, prefix: str, largest: int) -> key_value.KeyListing:
+        deadline = key_value.end_of_step(self.timeout)
         while True:
             listed = ListingEntries(prefix, self._connection.where)
             try:
@@ -234,7 +213,7 @@ class EtcdKeyValue(KeyValue):
                             f"did not send all below {prefix} within {self.timeout:g} s",
                             where=self._connection.where,
                         )
-            except CompactedError:  # compacted between two pages: start again
+            except etcd_calls.CompactedError:  # compacted between two pages: start again
                 continue
             return replace(part, entries=tuple(listed.entries))
 
@@ -243,7 +222,7 @@ class EtcdKeyValue(KeyValue):
     ) -> int | None:
         try:
             return await self._written(key, value, await self._leases.of(ttl), expected)
-        except (LeaseLostError, RefusedError):
+        except (etcd_calls.LeaseLostError, key_value.RefusedError):
             # Any user may revoke a lease before a write uses it. A write with a lease counts as a
             # write to all its keys: a user who lost the right to one of them is refused the others.
             if ttl is None:
@@ -273,7 +252,9 @@ class EtcdKeyValue(KeyValue):
         removed = await self._call(messages.TXN, request, messages.read_transaction)
         return removed is not None
 
-    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
+    async def _watch(
+        self, prefix: str, how: key_value.WatchOptions
+    ) -> AsyncGenerator[key_value.Change, None]:
         after = how.after
         while True:
             known = None if after is None else await self._since(prefix, after)
@@ -281,8 +262,10 @@ class EtcdKeyValue(KeyValue):
                 async with aclosing(self._listed(prefix, how)) as listings:
                     async for listing in listings:
                         yield listing
-                known = KnownKeys(after=listing.revision, upto=listing.revision, revisions={})
-            async with EtcdWatch(
+                known = etcd_calls.KnownKeys(
+                    after=listing.revision, upto=listing.revision, revisions={}
+                )
+            async with etcd_calls.EtcdWatch(
                 self._connection, prefix, start=known.after + 1, largest=how.largest
             ) as stream:
                 self._watches.add(stream.task)
@@ -290,13 +273,13 @@ class EtcdKeyValue(KeyValue):
                     async for event in stream.events():
                         entry = event.entry
                         is_reported = entry.revision > known.upto or known.tells(event)
-                        if not is_reported or not is_ours(entry):
+                        if not is_reported or not key_value.is_ours(entry):
                             continue
                         if event.removed:
-                            yield KeyRemoval(key=entry.key, revision=entry.revision)
+                            yield key_value.KeyRemoval(key=entry.key, revision=entry.revision)
                         else:
-                            yield KeyWrite(entry=entry)
-                except CompactedError:
+                            yield key_value.KeyWrite(entry=entry)
+                except etcd_calls.CompactedError:
                     after = None
                 finally:
                     self._watches.discard(stream.task)
@@ -308,8 +291,8 @@ class EtcdKeyValue(KeyValue):
         for task in self._watches:
             task.cancel()
 
-    @in_time
-    async def _since(self, prefix: str, after: int) -> "KnownKeys | None":
+    @key_value.in_time
+    async def _since(self, prefix: str, after: int) -> "etcd_calls.KnownKeys | None":
         """Return the current state of keys written after a revision; `None` to list again."""
         revisions: dict[str, int] = {}
         try:
@@ -321,11 +304,13 @@ class EtcdKeyValue(KeyValue):
                 self._cluster = page.cluster
                 revisions.update((entry.key, entry.revision) for entry in page.entries)
                 upto = page.revision
-        except CompactedError:
+        except etcd_calls.CompactedError:
             return None
-        return KnownKeys(after=after, upto=upto, revisions=revisions)
+        return etcd_calls.KnownKeys(after=after, upto=upto, revisions=revisions)
 
-    async def _listed(self, prefix: str, how: WatchOptions) -> AsyncGenerator[KeyListing, None]:
+    async def _listed(
+        self, prefix: str, how: key_value.WatchOptions
+    ) -> AsyncGenerator[key_value.KeyListing, None]:
         """Yield a listing, or its parts; start again if the revision is compacted meanwhile."""
         while True:
             try:
@@ -334,20 +319,22 @@ class EtcdKeyValue(KeyValue):
                         yield part
                 else:
                     yield await self.list(prefix, largest=how.largest)
-            except CompactedError:
+            except etcd_calls.CompactedError:
                 continue
             return
 
-    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[KeyListing, None]:
+    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[key_value.KeyListing, None]:
         """Yield all entries below a prefix at one revision, in parts."""
         revision = 0
         async for page in self._pages(prefix):
             revision = revision or page.revision
             self._cluster = page.cluster
             entries = (
-                entry for entry in page.entries if is_ours(entry) and len(entry.value) <= largest
+                entry
+                for entry in page.entries
+                if key_value.is_ours(entry) and len(entry.value) <= largest
             )
-            yield KeyListing(entries=tuple(entries), revision=revision, more=page.more)
+            yield key_value.KeyListing(entries=tuple(entries), revision=revision, more=page.more)
 
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
@@ -366,7 +353,7 @@ class EtcdKeyValue(KeyValue):
             )
             try:
                 page = await self._page(request, limit=limit)
-            except TooLargeError:  # larger values than on the page before
+            except etcd_calls.TooLargeError:  # larger values than on the page before
                 if limit == 1:
                     raise
                 limit = max(1, limit // SMALLER)

@@ -24,15 +24,8 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName, SignerName, did_you_mean
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import jetstream_messages as jetstream
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.jetstream_messages import (
-    PLACES,
-    advisories,
-    inbox_of,
-    place_of,
-    subject_of,
-    subjects_below,
-)
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX, STORE
 
@@ -222,13 +215,14 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
     """
     exports: list[str] = []
     imports: list[str] = []
-    for place in PLACES:
+    for place in jetstream.PLACES:
         calls = _calls(stream + place.suffix)
+        advisories = jetstream.advisories(stream + place.suffix)
         exports += [
             f'{{service: "{place.kept}.>"}}',
             *(f'{{service: "{_OWN}.{call}"{more}}}' for call, more in calls.items()),
             f'{{stream: "{place.live}.>"}}',
-            f'{{stream: "{advisories(stream + place.suffix)}"}}',
+            f'{{stream: "{advisories}"}}',
         ]
         imports += [
             f'{{service: {{account: BUS, subject: "{place.kept}.>"}}}}',
@@ -237,7 +231,7 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
                 for call in calls
             ),
             f'{{stream: {{account: BUS, subject: "{place.live}.>"}}}}',
-            f'{{stream: {{account: BUS, subject: "{advisories(stream + place.suffix)}"}}}}',
+            f'{{stream: {{account: BUS, subject: "{advisories}"}}}}',
         ]
     lines = [
         "accounts {",
@@ -260,10 +254,10 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
 def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
     """Return the only subjects that a member may publish and subscribe to."""
     publish: list[str] = []
-    subscribe = [f"{inbox_of(member.name)}.>"]
-    for place in PLACES:
+    subscribe = [f"{jetstream.inbox_of(member.name)}.>"]
+    for place in jetstream.PLACES:
         name = stream + place.suffix
-        grants = [grant for grant in member.grants if place_of(grant.key) is place]
+        grants = [grant for grant in member.grants if jetstream.place_of(grant.key) is place]
         if not grants:
             continue
         publish += [
@@ -271,7 +265,7 @@ def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
             f"{API}.CONSUMER.DELETE.{name}.*",
             f"{API}.CONSUMER.MSG.NEXT.{name}.*",
         ]
-        subscribe.append(advisories(name))
+        subscribe.append(jetstream.advisories(name))
         for grant in grants:
             subject = _subject(place.kept, grant)
             if grant.write:
@@ -296,7 +290,7 @@ def _calls(stream: str) -> dict[str, str]:
 
 
 def _subject(first: str, grant: Grant) -> str:
-    return (subjects_below if grant.prefix else subject_of)(first, grant.key)
+    return (jetstream.subjects_below if grant.prefix else jetstream.subject_of)(first, grant.key)
 
 
 def _list(name: str, items: Sequence[str]) -> list[str]:

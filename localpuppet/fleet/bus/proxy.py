@@ -22,18 +22,8 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, Unavail
 from localpuppet.base.formats.converter import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.unix_socket import ask
+from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.bus_limits import MAX_VALUE
-from localpuppet.fleet.bus.key_value import (
-    Change,
-    FullError,
-    KeyListing,
-    KeyRemoval,
-    KeyValue,
-    KeyValueEntry,
-    KeyWrite,
-    RefusedError,
-    WatchOptions,
-)
 
 # A value of 512 KiB takes 683 KiB here.
 MAX_LINE = 1024 * 1024
@@ -43,8 +33,8 @@ _T = TypeVar("_T")
 
 # Errors of the other process by their word in an answer, subclasses first.
 _FAILURES: Mapping[str, type[UnavailableError | InvalidInputError]] = {
-    "full": FullError,
-    "refused": RefusedError,
+    "full": key_value.FullError,
+    "refused": key_value.RefusedError,
     "unreachable": UnavailableError,
     "invalid": InvalidInputError,
 }
@@ -80,10 +70,10 @@ class _Answer(_Line):
     error: str | None = None
     failure: str = ""
     born: Annotated[float, AllowedRange(minimum=0)] | None = None
-    entry: KeyValueEntry | None = None
+    entry: key_value.KeyValueEntry | None = None
     revision: int | None = None
     done: bool | None = None
-    removed: KeyRemoval | None = None
+    removed: key_value.KeyRemoval | None = None
     listing: int | None = None
     count: int = 0
     more: bool = False
@@ -96,7 +86,7 @@ def _given(value: _T | None, field: str) -> _T:
 
 
 async def relayed(
-    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]], line: bytes
+    store: Callable[[str | None], AbstractAsyncContextManager[key_value.KeyValue]], line: bytes
 ) -> AsyncGenerator[bytes, None]:
     """Execute a line of the run side; yield the answer, as lines."""
     try:
@@ -110,7 +100,7 @@ async def relayed(
         yield _encoded(_Answer(ok=False, failure=failure, error=one_line(str(error))))
 
 
-async def _answers(kv: KeyValue, call: _Call) -> AsyncGenerator[_Answer, None]:
+async def _answers(kv: key_value.KeyValue, call: _Call) -> AsyncGenerator[_Answer, None]:
     if call.verb == "watch":
         yield _Answer(ok=True)  # at once: the first change may take long
         changes = kv.watch(call.key, after=call.after, largest=call.largest, parts=call.parts)
@@ -132,7 +122,7 @@ async def _answers(kv: KeyValue, call: _Call) -> AsyncGenerator[_Answer, None]:
         yield _Answer(ok=True, revision=await _write(kv, call))
 
 
-async def _write(kv: KeyValue, call: _Call) -> int | None:
+async def _write(kv: key_value.KeyValue, call: _Call) -> int | None:
     if call.verb not in ("put", "add_if_new", "set_if_revision"):
         raise InvalidInputError(f"the verb {call.verb[:40]!r} is unknown", where=_Line.WHERE)
     value = _given(call.value, "value")
@@ -144,12 +134,12 @@ async def _write(kv: KeyValue, call: _Call) -> int | None:
     return await kv.set_if_revision(call.key, value, revision, ttl=call.ttl)
 
 
-def _change_lines(change: Change) -> list[_Answer]:
-    if isinstance(change, KeyListing):
+def _change_lines(change: key_value.Change) -> list[_Answer]:
+    if isinstance(change, key_value.KeyListing):
         count = len(change.entries)
         head = _Answer(ok=True, listing=change.revision, count=count, more=change.more)
         return [head, *(_Answer(ok=True, entry=entry) for entry in change.entries)]
-    if isinstance(change, KeyRemoval):
+    if isinstance(change, key_value.KeyRemoval):
         return [_Answer(ok=True, removed=change)]
     return [_Answer(ok=True, entry=change.entry)]
 
@@ -167,7 +157,7 @@ MAX_ENTRIES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class ProxyKeyValue(KeyValue):
+class ProxyKeyValue(key_value.KeyValue):
     """The bus, through the network side.
 
     Args:
@@ -200,10 +190,10 @@ class ProxyKeyValue(KeyValue):
     async def _born(self, prefix: str) -> float:
         return (await self._first_answer("born", key=prefix)).born or 0.0
 
-    async def _get(self, key: str) -> KeyValueEntry | None:
+    async def _get(self, key: str) -> key_value.KeyValueEntry | None:
         return (await self._first_answer("get", key=key)).entry
 
-    async def _list(self, prefix: str, largest: int) -> KeyListing:
+    async def _list(self, prefix: str, largest: int) -> key_value.KeyListing:
         deadline = self.timeout + self._margin
         try:
             async with (
@@ -211,7 +201,7 @@ class ProxyKeyValue(KeyValue):
                 aclosing(self._ask("list", key=prefix, largest=largest)) as answers,
             ):
                 async for change in self._changes(answers):
-                    if isinstance(change, KeyListing):
+                    if isinstance(change, key_value.KeyListing):
                         return change
         except TimeoutError as error:
             raise UnavailableError(
@@ -236,7 +226,9 @@ class ProxyKeyValue(KeyValue):
             raise self._rubbish()
         return answer.done
 
-    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
+    async def _watch(
+        self, prefix: str, how: key_value.WatchOptions
+    ) -> AsyncGenerator[key_value.Change, None]:
         async with aclosing(self._ask("watch", key=prefix, **asdict(how))) as answers:
             await anext(answers)  # changes follow later
             async for change in self._changes(answers):
@@ -265,13 +257,13 @@ class ProxyKeyValue(KeyValue):
 
     async def _changes(
         self, answers: AsyncGenerator[_Answer, None]
-    ) -> AsyncGenerator[Change, None]:
+    ) -> AsyncGenerator[key_value.Change, None]:
         """Assemble the changes of a watch from lines: a listing has several."""
         async for head in answers:
             if head.listing is None:
-                yield head.removed or KeyWrite(entry=self._entry(head))
+                yield head.removed or key_value.KeyWrite(entry=self._entry(head))
                 continue
-            entries: list[KeyValueEntry] = []
+            entries: list[key_value.KeyValueEntry] = []
             size = 0
             while len(entries) < head.count:
                 entry = self._entry(await anext(answers))
@@ -279,9 +271,11 @@ class ProxyKeyValue(KeyValue):
                 if head.count > MAX_ENTRIES or size > MAX_BYTES:
                     raise UnavailableError("lists more entries than the limit allows", where=_WHERE)
                 entries.append(entry)
-            yield KeyListing(entries=tuple(entries), revision=head.listing, more=head.more)
+            yield key_value.KeyListing(
+                entries=tuple(entries), revision=head.listing, more=head.more
+            )
 
-    def _entry(self, answer: _Answer) -> KeyValueEntry:
+    def _entry(self, answer: _Answer) -> key_value.KeyValueEntry:
         if answer.entry is None:
             raise self._rubbish()
         return answer.entry

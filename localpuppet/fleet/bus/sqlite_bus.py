@@ -27,14 +27,7 @@ from typing import TypeVar
 from inotify_simple import INotify, flags
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.key_value import (
-    ROOM,
-    Change,
-    KeyListing,
-    KeyValue,
-    KeyValueEntry,
-    WatchOptions,
-)
+from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.sqlite_file import LockedError, Position, SqliteFile
 
 # Watch the directory: the watch survives that another file replaces this one.
@@ -142,7 +135,7 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
     return SqliteKeyValue(file, bell, timeout=timeout)
 
 
-class SqliteKeyValue(KeyValue):
+class SqliteKeyValue(key_value.KeyValue):
     """The bus in one file."""
 
     def __init__(self, file: SqliteFile, bell: Doorbell, *, timeout: float) -> None:
@@ -157,12 +150,12 @@ class SqliteKeyValue(KeyValue):
     async def fullness(self) -> str:
         """See `KeyValue.fullness`: the disk counts."""
         free = shutil.disk_usage(self._path.parent).free
-        return "" if free >= ROOM else f"the disk of {self._path} is full"
+        return "" if free >= key_value.ROOM else f"the disk of {self._path} is full"
 
-    async def _get(self, key: str) -> KeyValueEntry | None:
+    async def _get(self, key: str) -> key_value.KeyValueEntry | None:
         return await self._ask(lambda file: file.get(key))
 
-    async def _list(self, prefix: str, largest: int) -> KeyListing:
+    async def _list(self, prefix: str, largest: int) -> key_value.KeyListing:
         return await self._ask(lambda file: file.list(prefix, largest))
 
     async def _write(
@@ -179,7 +172,9 @@ class SqliteKeyValue(KeyValue):
             self._ring()
         return removed
 
-    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
+    async def _watch(
+        self, prefix: str, how: key_value.WatchOptions
+    ) -> AsyncGenerator[key_value.Change, None]:
         position = Position(
             after=-1 if how.after is None else how.after,  # no store has -1: it lists
             largest=how.largest,

@@ -22,17 +22,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.collectors import (
-    DEFAULT,
-    CollectorResult,
-    CollectPolicy,
-    RejectedResource,
-    Search,
-    TakenResource,
-    choose,
-    servers_of,
-    show,
-)
+from localpuppet.fleet.exports import collectors
 from localpuppet.fleet.exports.resource import (
     SCHEMA,
     ExportedResource,
@@ -88,7 +78,7 @@ class CollectorRecord(JsonRecord):
     age: float | None = None
     resources: tuple[CollectedResource, ...] = ()
     parts: Parts = field(default_factory=dict)
-    left_out: tuple[RejectedResource, ...] = ()
+    left_out: tuple[collectors.RejectedResource, ...] = ()
     more_left_out: int = 0
     reason: str = ""
 
@@ -123,10 +113,10 @@ class CollectorRecord(JsonRecord):
 
 def collector_text(kind: str, condition: Json) -> str:
     """Return a collector in Puppet's syntax: `File <<| tag == 'web' |>>`."""
-    return f"{kind} <<| {show(condition)} |>>".replace("<<|  |>>", "<<| |>>")
+    return f"{kind} <<| {collectors.show(condition)} |>>".replace("<<|  |>>", "<<| |>>")
 
 
-def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
+def taken_refs(taken: Sequence[collectors.TakenResource]) -> tuple[CollectedResource, ...]:
     """Return the recorded form of taken resources."""
     return tuple(
         CollectedResource(
@@ -139,7 +129,7 @@ def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
     )
 
 
-def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord:
+def answered(asked: CollectorRecord, choice: collectors.CollectorResult) -> CollectorRecord:
     """Return a collector with its result."""
     return replace(
         asked,
@@ -152,7 +142,7 @@ def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord
     )
 
 
-def digest_of_choice(choice: CollectorResult) -> str:
+def digest_of_choice(choice: collectors.CollectorResult) -> str:
     """Return the digest of a result: nodes, titles, parameters."""
     content = [
         [resource.node, resource.resource.title, dict(resource.resource.parameters)]
@@ -161,7 +151,7 @@ def digest_of_choice(choice: CollectorResult) -> str:
     return hashlib.sha256(canonical(content)).hexdigest()
 
 
-def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:
+def parts_of_choice(choice: collectors.CollectorResult) -> dict[str, dict[str, str]]:
     """Return the short digests of taken resources by node, to compare two results node by node."""
     parameters = (
         (resource.node, {resource.resource.ref: dict(resource.resource.parameters)})
@@ -194,7 +184,7 @@ def note_exports(run: RunDirectory) -> int:
     resources = read(data)
     # Check the limits during the run, so that the exporting node reports what readers would reject.
     pack(resources)
-    servers_of(resources)
+    collectors.servers_of(resources)
     write_json(
         _exports(run),
         {"schema": SCHEMA, "resources": [resource.to_dict() for resource in resources]},
@@ -254,14 +244,14 @@ class CollectorService:
         self._me = me
         self._policy = policy
 
-    def collect(self, kind: str, search: Search) -> CollectorResult:
+    def collect(self, kind: str, search: collectors.Search) -> collectors.CollectorResult:
         """Return the result of a collector; see `choose`.
 
         If the exports of a node were never read, it raises `UnavailableError`.
         """
         policy = read_collect_policy(self._policy)
         with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
-            return choose(offers, kind, search, me=self._me, policy=policy)
+            return collectors.choose(offers, kind, search, me=self._me, policy=policy)
 
     def again(self, before: Sequence[CollectorRecord]) -> list[CollectorRecord]:
         """Return the results that the collectors of a past run would get now.
@@ -273,11 +263,11 @@ class CollectorService:
     def _again(self, before: CollectorRecord) -> CollectorRecord:
         asked = CollectorRecord(type=before.type, filter=before.filter, at=before.at)
         try:
-            return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
+            return answered(asked, self.collect(asked.type, collectors.Search.parse(asked.filter)))
         except (InvalidInputError, StateError, UnavailableError) as error:
             return replace(asked, reason=one_line(str(error)))
 
-    def warnings(self, choice: CollectorResult) -> list[str]:
+    def warnings(self, choice: collectors.CollectorResult) -> list[str]:
         """Return warnings about a result for the author of the manifest, each one line."""
         warnings = [
             f"{resource.resource} of {resource.node} is left out: {resource.reason}"
@@ -293,6 +283,6 @@ class CollectorService:
         return warnings
 
 
-def read_collect_policy(path: Path) -> CollectPolicy:
+def read_collect_policy(path: Path) -> collectors.CollectPolicy:
     """Return this node's collect policy; without a file, one that takes only servers."""
-    return read_policy_file(path, CollectPolicy.parse) or DEFAULT
+    return read_policy_file(path, collectors.CollectPolicy.parse) or collectors.DEFAULT

@@ -24,16 +24,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.value import Value
+from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.bus_limits import MAX_HISTORY
-from localpuppet.fleet.bus.key_value import (
-    Change,
-    KeyListing,
-    KeyValue,
-    KeyValueEntry,
-    RefusedError,
-    entries,
-    revision_of,
-)
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.bus.store_calls import log_failure, ours, unending
 from localpuppet.fleet.history.history_records import (
@@ -154,7 +146,7 @@ class HistoryFollower:
     board: HistoryBoard
     verifier: Verifier
     _: KW_ONLY
-    store: Callable[[], Awaitable[KeyValue]]
+    store: Callable[[], Awaitable[key_value.KeyValue]]
     clock: Clock
     log: Log
     pauses: HistoryPauses = HistoryPauses()
@@ -174,7 +166,7 @@ class HistoryFollower:
                 await ours(asyncio.create_task(self._follow(await ours(self.store()))))
             except* LocalpuppetError as errors:
                 error = first_error(errors)
-                if isinstance(error, RefusedError):
+                if isinstance(error, key_value.RefusedError):
                     pause = self.pauses.not_allowed
                     self.board.note_waiting(None)
                 if str(error) != self._reported:
@@ -182,12 +174,12 @@ class HistoryFollower:
                 self._reported = str(error)
             await asyncio.sleep(pause)
 
-    async def _follow(self, kv: KeyValue) -> None:
+    async def _follow(self, kv: key_value.KeyValue) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(unending(self._watch(kv)))
             group.create_task(unending(self._catch_up(kv)))
 
-    async def _catch_up(self, kv: KeyValue) -> None:
+    async def _catch_up(self, kv: key_value.KeyValue) -> None:
         """Read the listed days, and rest in between."""
         now = asyncio.get_running_loop().time
         while True:
@@ -203,7 +195,7 @@ class HistoryFollower:
                 self._listed.clear()
             await asyncio.sleep(REST * (now() - begun))
 
-    async def _watch(self, kv: KeyValue) -> None:
+    async def _watch(self, kv: key_value.KeyValue) -> None:
         born = await kv.born(HISTORY)
         if born != self._born:  # its revisions say nothing about those of the store before
             self._born, self._after = born, None
@@ -212,13 +204,13 @@ class HistoryFollower:
             async for change in changes:
                 self._reported = ""
                 await self._take(await self._left(change))
-                if not (isinstance(change, KeyListing) and change.more):
-                    self._after = revision_of(change)
+                if not (isinstance(change, key_value.KeyListing) and change.more):
+                    self._after = key_value.revision_of(change)
 
-    async def _left(self, change: Change) -> Sequence[KeyValueEntry]:
+    async def _left(self, change: key_value.Change) -> Sequence[key_value.KeyValueEntry]:
         """Return the values of a change to read at once: of a listing, those that are no days."""
-        if not isinstance(change, KeyListing):
-            return entries(change)
+        if not isinstance(change, key_value.KeyListing):
+            return key_value.entries(change)
         new = await self._new(change.entries)
         left = [item for item in new if not self._backlog.add(item.key)]
         self.board.note_waiting(self._backlog.days)
@@ -226,11 +218,13 @@ class HistoryFollower:
             self._listed.set()
         return left
 
-    async def _new(self, values: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
+    async def _new(
+        self, values: Sequence[key_value.KeyValueEntry]
+    ) -> list[key_value.KeyValueEntry]:
         unknown = await self.board.unknown({value.key: _digest(value) for value in values})
         return [value for value in values if value.key in unknown]
 
-    async def _take(self, values: Sequence[KeyValueEntry]) -> None:
+    async def _take(self, values: Sequence[key_value.KeyValueEntry]) -> None:
         new = await self._new(values)
         for begin in range(0, len(new), TOGETHER):
             some = new[begin : begin + TOGETHER]
@@ -245,14 +239,14 @@ class HistoryFollower:
                     self._rejections.pop(result[1].node, None)
                     self.board.note_taken(entry.key, _digest(entry))
 
-    def _read(self, entry: KeyValueEntry) -> tuple[HistoryKind, HistoryDay[Any]] | str:
+    def _read(self, entry: key_value.KeyValueEntry) -> tuple[HistoryKind, HistoryDay[Any]] | str:
         """Return the day in a value, or why it is rejected."""
         try:
             return read_entry(entry, self.verifier, now=self.clock.now().timestamp())
         except LocalpuppetError as error:
             return shortened(one_line(str(error)), MAX_REASON)
 
-    def _log_rejection(self, entry: KeyValueEntry, reason: str) -> None:
+    def _log_rejection(self, entry: key_value.KeyValueEntry, reason: str) -> None:
         node = entry.key.removeprefix(HISTORY).partition("/")[0]
         known = self._rejections.get(node)
         if known == reason or (known is None and len(self._rejections) >= MAX_REJECTIONS):
@@ -263,7 +257,7 @@ class HistoryFollower:
 
 
 def read_entry(
-    entry: KeyValueEntry, verifier: Verifier, *, now: float
+    entry: key_value.KeyValueEntry, verifier: Verifier, *, now: float
 ) -> tuple[HistoryKind, HistoryDay[Any]]:
     """Return the verified day in a value of the bus."""
     name, _, rest = entry.key.removeprefix(HISTORY).partition("/")
@@ -285,7 +279,7 @@ def read_entry(
     return form.kind, day
 
 
-def _digest(entry: KeyValueEntry) -> bytes:
+def _digest(entry: key_value.KeyValueEntry) -> bytes:
     return hashlib.sha256(entry.value).digest()
 
 
@@ -293,7 +287,7 @@ RIGHT = "add 'reads: [history]' for this name to the roster, and apply its permi
 
 
 async def read_runs(
-    kv: KeyValue, node: NodeName, verifier: Verifier, *, now: float
+    kv: key_value.KeyValue, node: NodeName, verifier: Verifier, *, now: float
 ) -> tuple[list[RunSummary], str]:
     """Return the runs of a node that the bus has, the newest first.
 
@@ -304,8 +298,8 @@ async def read_runs(
     keys = [history_key(node, RUNS.kind, slot) for slot in range(SLOTS)]
     try:
         fetched = await asyncio.gather(*map(kv.get, keys))
-    except RefusedError as error:
-        raise RefusedError("no right to read history", where="bus", hint=RIGHT) from error
+    except key_value.RefusedError as error:
+        raise key_value.RefusedError("no right to read history", where="bus", hint=RIGHT) from error
     runs: list[RunSummary] = []
     problem = ""
     for entry in sorted(filter(None, fetched), key=lambda entry: entry.revision, reverse=True):

@@ -41,15 +41,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_TOMBSTONE
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry, parse_role
-from localpuppet.fleet.trust.policy import (
-    Signers,
-    columns,
-    decide,
-    parse_lines,
-    read_policy,
-    read_policy_file,
-    words,
-)
+from localpuppet.fleet.trust import policy as policies
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 if TYPE_CHECKING:
@@ -75,7 +67,7 @@ _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
 class ClaimLine(Value):
     """What the signers of one line may claim."""
 
-    signers: Signers
+    signers: policies.Signers
     roles: frozenset[str] | None
     addresses: tuple[IPv4Network | IPv6Network, ...] | None
 
@@ -88,7 +80,7 @@ class ClaimPolicy(Value):
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
         """Parse a policy file."""
-        return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
+        return cls(lines=tuple(policies.parse_lines(data, _parse_line, where=where)))
 
     def refusal(self, entry: InventoryEntry) -> str | None:
         """Return the first claim of an entry that no line allows; `None` if all are allowed."""
@@ -173,14 +165,14 @@ def _address(value: Json) -> IPv4Address | IPv6Address | None:
 
 
 def _parse_line(line: str, _number: int) -> ClaimLine:
-    fields = columns(line)
+    fields = policies.columns(line)
     if len(fields) != 3:
         raise InvalidInputError(
             "is not a line of a policy", hint=f"write three tab-separated columns: {_COLUMNS}"
         )
-    signers, roles, addresses = map(words, fields)
+    signers, roles, addresses = map(policies.words, fields)
     return ClaimLine(
-        signers=Signers.parse(signers),
+        signers=policies.Signers.parse(signers),
         roles=None if roles is None else frozenset(map(parse_role, roles)),
         addresses=None if addresses is None else tuple(map(_network, addresses)),
     )
@@ -278,7 +270,9 @@ class EntryAdmission:
         try:
             signed = self.verifier.verify(token, MessageKind.TOMBSTONE)
             tombstone = Tombstone.parse(signed.payload)
-            decision = decide(read_policy(self.policy), signed.signer.caller, "forget")
+            decision = policies.decide(
+                policies.read_policy(self.policy), signed.signer.caller, "forget"
+            )
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
         if tombstone.node != name:
@@ -292,4 +286,4 @@ class EntryAdmission:
 
 def read_claims(path: Path) -> ClaimPolicy | None:
     """Return the claim policy; `None` if the site has none. Other users must not write it."""
-    return read_policy_file(path, ClaimPolicy.parse)
+    return policies.read_policy_file(path, ClaimPolicy.parse)

@@ -24,19 +24,8 @@ from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.bus.bus_limits import MAX_RUN_COUNT, MAX_RUN_TEXT
 from localpuppet.node.puppet.fault import FailureCause
-from localpuppet.node.runs.run import (
-    REFUSALS,
-    Attempt,
-    Category,
-    FailureStreak,
-    Outcome,
-    RefusalKind,
-    Status,
-    category,
-    new_run_id,
-    public_reason,
-    refusal_cause,
-)
+from localpuppet.node.runs import run as runs
+from localpuppet.node.runs.run import category
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -46,7 +35,7 @@ FAILURE_CAUSE_DIGITS = 16
 GOOD, CHANGED, BAD = "no change", "changed", "failed"
 PARTS = (BAD, CHANGED, GOOD)
 # Refusals that do not mean a failure: the run takes place later.
-LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
+LATER = (runs.RefusalKind.BUSY, runs.RefusalKind.ON_HOLD)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -91,9 +80,9 @@ class Kind(StrEnum):
 _PLACES = {kind: place for place, kind in enumerate(Kind)}
 _BAD = frozenset({Kind.COMPILE_FAILED, Kind.FAILED, Kind.TIMED_OUT, Kind.INTERRUPTED, Kind.REFUSED})
 _BY_OUTCOME = {
-    Outcome.TIMED_OUT: Kind.TIMED_OUT,
-    Outcome.CANCELLED: Kind.CANCELLED,
-    Outcome.INTERRUPTED: Kind.INTERRUPTED,
+    runs.Outcome.TIMED_OUT: Kind.TIMED_OUT,
+    runs.Outcome.CANCELLED: Kind.CANCELLED,
+    runs.Outcome.INTERRUPTED: Kind.INTERRUPTED,
 }
 
 
@@ -142,9 +131,9 @@ class RunEnd:
     release: str
     started_at: float
     finished_at: float
-    outcome: Outcome | None = None
-    category: Category = Category.NONE
-    refusal: RefusalKind | None = None
+    outcome: runs.Outcome | None = None
+    category: runs.Category = runs.Category.NONE
+    refusal: runs.RefusalKind | None = None
     times: int = 1
     noop: bool
     corrective_change: bool = False
@@ -169,7 +158,9 @@ class RunEnd:
             raise InvalidInputError("has no positive interval")
 
     @classmethod
-    def of_run(cls, status: Status, streak: FailureStreak, interval: float | None) -> "RunEnd":
+    def of_run(
+        cls, status: runs.Status, streak: runs.FailureStreak, interval: float | None
+    ) -> "RunEnd":
         """Return the end of a finished run."""
         begun = parse_time(status.started_at).timestamp()
         end = parse_time(status.finished_at or status.started_at).timestamp()
@@ -180,11 +171,11 @@ class RunEnd:
             release=shortened(status.release, MAX_RUN_TEXT),
             started_at=min(begun, end),  # the clock may have been set back
             finished_at=end,
-            outcome=status.outcome or Outcome.INTERRUPTED,
+            outcome=status.outcome or runs.Outcome.INTERRUPTED,
             category=category(status),
             noop=status.noop,
             corrective_change=status.corrective_change,
-            reason=shortened(public_reason(status), MAX_RUN_TEXT),
+            reason=shortened(runs.public_reason(status), MAX_RUN_TEXT),
             failure_cause=None if cause is None else FailureCause(**cause),
             failing_since=None if since is None else min(since, end),
             failed_runs=streak.runs,
@@ -193,7 +184,7 @@ class RunEnd:
 
     @classmethod
     def of_attempt(
-        cls, attempt: Attempt, before: "RunEnd | None", interval: float | None
+        cls, attempt: runs.Attempt, before: "RunEnd | None", interval: float | None
     ) -> "RunEnd":
         """Return the end of a refused apply after a run; equal refusals in a row share an id."""
         since, last = parse_time(attempt.since), parse_time(attempt.at)
@@ -203,15 +194,15 @@ class RunEnd:
         times = min(attempt.times, MAX_RUN_COUNT)
         failing_since = begun if before is None else before.failing_since or begun
         return cls(
-            run=new_run_id(since, digits, None),
+            run=runs.new_run_id(since, digits, None),
             release=shortened(attempt.release or (before.release if before else ""), MAX_RUN_TEXT),
             started_at=begun,
             finished_at=end,
             refusal=attempt.refusal,
             times=times,
             noop=attempt.noop,
-            reason=REFUSALS[attempt.refusal],
-            failure_cause=refusal_cause(attempt.refusal, attempt.reason),
+            reason=runs.REFUSALS[attempt.refusal],
+            failure_cause=runs.refusal_cause(attempt.refusal, attempt.reason),
             failing_since=min(failing_since, end),
             failed_runs=min(times + (before.failed_runs if before else 0), MAX_RUN_COUNT),
             run_interval=interval,
@@ -222,13 +213,13 @@ class RunEnd:
         """The result in the word that all views show, count and filter by."""
         if self.outcome is None:
             return Kind.REFUSED
-        if self.outcome is Outcome.FAILED:
-            no_report = self.category is Category.NO_REPORT
+        if self.outcome is runs.Outcome.FAILED:
+            no_report = self.category is runs.Category.NO_REPORT
             return Kind.COMPILE_FAILED if no_report else Kind.FAILED
-        if self.outcome is Outcome.CHANGED:
+        if self.outcome is runs.Outcome.CHANGED:
             return Kind.CORRECTED if self.corrective_change else Kind.CHANGED
-        if self.outcome is Outcome.UNCHANGED and self.noop:
-            pending = self.category is Category.NOOP_PENDING
+        if self.outcome is runs.Outcome.UNCHANGED and self.noop:
+            pending = self.category is runs.Category.NOOP_PENDING
             return Kind.NOOP_PENDING if pending else Kind.NOOP_CLEAN
         return _BY_OUTCOME.get(self.outcome, Kind.UNCHANGED)
 

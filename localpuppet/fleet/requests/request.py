@@ -17,25 +17,7 @@ from operator import attrgetter
 from typing import Annotated, ClassVar, Protocol
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.base.formats.converter import (
-    ALWAYS,
-    AllowedRange,
-    JsonForm,
-    Key,
-    Message,
-    Selected,
-    text_form,
-)
-from localpuppet.base.formats.names import (
-    NodeName,
-    ReleasePath,
-    RolloutId,
-    RunId,
-    SignerName,
-    parse_sha256,
-    parse_tag,
-    parse_uuid,
-)
+from localpuppet.base.formats import converter, names
 from localpuppet.base.formats.text import one_line, parse_choice, parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json, at, wrong_type
@@ -53,26 +35,30 @@ from localpuppet.node.runs.holds import rollout_owner
 PATIENCE = 20.0
 SCHEMA = 1
 # A signer as a caller id.
-Caller = Annotated[SignerName, text_form(SignerName.parse_caller, write=attrgetter("caller"))]
+Caller = Annotated[
+    names.SignerName, converter.text_form(names.SignerName.parse_caller, write=attrgetter("caller"))
+]
 
 
-class ChunkArguments(Message):
+class ChunkArguments(converter.Message):
     """A chunk from 0, and the digest of the data that the caller began with, if it has begun."""
 
-    chunk: Annotated[int, AllowedRange(minimum=0, maximum=limits.MAX_CHUNKS - 1), ALWAYS] = 0
-    digest: Annotated[str, parse_sha256] = ""
+    chunk: Annotated[
+        int, converter.AllowedRange(minimum=0, maximum=limits.MAX_CHUNKS - 1), converter.ALWAYS
+    ] = 0
+    digest: Annotated[str, names.parse_sha256] = ""
 
 
-def _refuse_mutable(release: ReleasePath, verb: str) -> None:
+def _refuse_mutable(release: names.ReleasePath, verb: str) -> None:
     if not release.is_tag:
         problem = f"{release} is not a tag, and only tags are {verb}"
         raise InvalidInputError(problem, where="release", hint="name SOURCE/tags/TAG")
 
 
-class Compile(Message):
+class Compile(converter.Message):
     """The arguments of `compile`."""
 
-    release: ReleasePath
+    release: names.ReleasePath
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus."""
@@ -83,10 +69,10 @@ _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 
 def _caller(text: str) -> str:
-    return SignerName.parse_caller(text).caller
+    return names.SignerName.parse_caller(text).caller
 
 
-class RolloutReference(Message):
+class RolloutReference(converter.Message):
     """The rollout of a request that is not a run.
 
     Attributes:
@@ -96,8 +82,8 @@ class RolloutReference(Message):
             took the rollout over; otherwise empty.
     """
 
-    id: RolloutId
-    epoch: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_EPOCH)]
+    id: names.RolloutId
+    epoch: Annotated[int, converter.AllowedRange(minimum=1, maximum=limits.MAX_EPOCH)]
     caller: Annotated[str, _caller] = ""
 
     def owner(self, caller: str) -> str:
@@ -112,7 +98,7 @@ class RolloutReference(Message):
 class RolloutStep(RolloutReference):
     """The rollout of a request that is a run, and the number of its step, from 1."""
 
-    step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)]
+    step: Annotated[int, converter.AllowedRange(minimum=1, maximum=limits.MAX_STEP)]
 
 
 def step_uuid(owner: str, step: int) -> str:
@@ -126,7 +112,7 @@ _RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOV
 
 def _right(text: str) -> str:
     if text.startswith(DEPLOYS):
-        release = ReleasePath.parse(text.removeprefix(DEPLOYS), where="")
+        release = names.ReleasePath.parse(text.removeprefix(DEPLOYS), where="")
         return f"{DEPLOYS}{release}"
     if text not in _RIGHTS:
         raise InvalidInputError(
@@ -135,7 +121,7 @@ def _right(text: str) -> str:
     return text
 
 
-class StatusRequest(Message):
+class StatusRequest(converter.Message):
     """The arguments of `status`.
 
     Attributes:
@@ -144,7 +130,7 @@ class StatusRequest(Message):
     """
 
     may: Annotated[
-        tuple[Annotated[str, _right], ...], AllowedRange(minimum=1, maximum=len(_RIGHTS))
+        tuple[Annotated[str, _right], ...], converter.AllowedRange(minimum=1, maximum=len(_RIGHTS))
     ] = ()
     rollout: RolloutReference | None = None
 
@@ -165,7 +151,7 @@ def _classes(raw: dict[str, Json]) -> Classes:
     return EncData.from_dict({"classes": raw}).classes
 
 
-class Deploy(Message):
+class Deploy(converter.Message):
     """The arguments of `deploy`.
 
     Attributes:
@@ -173,20 +159,20 @@ class Deploy(Message):
         nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 
-    release: ReleasePath
+    release: names.ReleasePath
     action: Annotated[
         DeployAction,
         partial(parse_choice, DeployAction, what="something that is done with a release"),
     ]
-    serial: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_SERIAL)]
+    serial: Annotated[int, converter.AllowedRange(minimum=1, maximum=limits.MAX_SERIAL)]
     layers: Annotated[
         tuple[Annotated[str, partial(parse_line, what="layer")], ...],
-        AllowedRange(minimum=1, maximum=limits.MAX_ASSIGNED_LAYERS),
+        converter.AllowedRange(minimum=1, maximum=limits.MAX_ASSIGNED_LAYERS),
     ] = ()
-    classes: Annotated[Classes, JsonForm(_classes)] = field(default_factory=dict)
+    classes: Annotated[Classes, converter.JsonForm(_classes)] = field(default_factory=dict)
     allow_older: bool = False
     rollout: RolloutReference | None = None
-    nonce: Annotated[str, parse_uuid] = ""
+    nonce: Annotated[str, names.parse_uuid] = ""
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus."""
@@ -248,14 +234,14 @@ def _length(text: str) -> str:
     return text
 
 
-class Disable(Message):
+class Disable(converter.Message):
     """The arguments of `disable`: put the node on hold.
 
     `length` is as people write it (`2h`). A rollout's hold has one of at most `MAX_HOLD` seconds.
     """
 
     message: Annotated[str, partial(parse_line, what="message")]
-    length: Annotated[str | None, _length, Key("for")] = None
+    length: Annotated[str | None, _length, converter.Key("for")] = None
     rollout: RolloutReference | None = None
 
     @property
@@ -271,13 +257,13 @@ class Disable(Message):
             )
 
 
-class Enable(Message):
+class Enable(converter.Message):
     """The arguments of `enable`: end the caller's own hold, or that of a rollout."""
 
     rollout: RolloutReference | None = None
 
 
-class RunOnce(Message):
+class RunOnce(converter.Message):
     """The arguments of `runonce`: run Puppet now.
 
     Attributes:
@@ -291,15 +277,17 @@ class RunOnce(Message):
             node starts only soon after it. 0 for none.
     """
 
-    noop: Annotated[bool, ALWAYS] = False
+    noop: Annotated[bool, converter.ALWAYS] = False
     tags: Annotated[
-        tuple[Annotated[str, parse_tag], ...],
-        AllowedRange(minimum=1, maximum=limits.MAX_REQUEST_TAGS),
+        tuple[Annotated[str, names.parse_tag], ...],
+        converter.AllowedRange(minimum=1, maximum=limits.MAX_REQUEST_TAGS),
     ] = ()
     rollout: RolloutStep | None = None
-    awaited_entries: Annotated[tuple[AwaitedEntry, ...], AllowedRange(maximum=MAX_AWAITED)] = ()
+    awaited_entries: Annotated[
+        tuple[AwaitedEntry, ...], converter.AllowedRange(maximum=MAX_AWAITED)
+    ] = ()
     changes_salt: Annotated[str, parse_salt] = ""
-    noop_step: Annotated[int, AllowedRange(minimum=1, maximum=limits.MAX_STEP)] = 0
+    noop_step: Annotated[int, converter.AllowedRange(minimum=1, maximum=limits.MAX_STEP)] = 0
 
     def __post_init__(self) -> None:
         """Check that only a rollout asks for a comparison of changes."""
@@ -311,18 +299,18 @@ class RunOnce(Message):
             raise InvalidInputError("is allowed with noop in a rollout only", where="changes_salt")
 
 
-class RunArguments(Message):
+class RunArguments(converter.Message):
     """The arguments of `report` and `log`; without a run, the newest."""
 
-    run: RunId | None = None
+    run: names.RunId | None = None
 
     @classmethod
     def named(cls, run: str | None) -> "RunArguments":
         """Return the arguments for a complete run id from a person; `None` means the newest run."""
-        return cls(run=None if run is None else RunId.parse(run))
+        return cls(run=None if run is None else names.RunId.parse(run))
 
 
-class NoArguments(Message):
+class NoArguments(converter.Message):
     """The arguments of an action without arguments."""
 
 
@@ -364,24 +352,24 @@ def _action(text: str) -> str:
     return text
 
 
-class Request(Message):
+class Request(converter.Message):
     """A request to one node: `iss` is the sender's caller id, `aud` the receiver."""
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "request"
     LIMIT: ClassVar = limits.MAX_REQUEST
-    caller: Annotated[Caller, Key("iss")]
-    node: Annotated[NodeName, Key("aud")]
-    iat: Annotated[int, AllowedRange(minimum=0)]
-    exp: Annotated[int, AllowedRange(minimum=0)]
-    jti: Annotated[str, parse_uuid]
+    caller: Annotated[Caller, converter.Key("iss")]
+    node: Annotated[names.NodeName, converter.Key("aud")]
+    iat: Annotated[int, converter.AllowedRange(minimum=0)]
+    exp: Annotated[int, converter.AllowedRange(minimum=0)]
+    jti: Annotated[str, names.parse_uuid]
     action: Annotated[str, _action]
-    args: Annotated[Arguments, Selected("action", _ARGUMENTS, NoArguments)]
+    args: Annotated[Arguments, converter.Selected("action", _ARGUMENTS, NoArguments)]
 
     @property
-    def receiver(self) -> SignerName:
+    def receiver(self) -> names.SignerName:
         """Return the receiver as the signer of the reply."""
-        return SignerName(self.node)
+        return names.SignerName(self.node)
 
 
 def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
@@ -397,7 +385,7 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     return ""
 
 
-def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
+def misdirection(request: Request, *, signer: names.SignerName, me: names.NodeName) -> str:
     """Return why a request is not from its signer or not for this node; empty if it is both."""
     if request.caller != signer:
         return f"iss {request.caller.caller} is not the signer, {signer.caller}"
@@ -439,11 +427,11 @@ class ReplySubject(Protocol):
     """What a reply answers: a request to a node, or a command to a rollout controller."""
 
     @property
-    def caller(self) -> SignerName:
+    def caller(self) -> names.SignerName:
         """Return the sender."""
 
     @property
-    def receiver(self) -> SignerName:
+    def receiver(self) -> names.SignerName:
         """Return the receiver."""
 
     @property
@@ -451,17 +439,17 @@ class ReplySubject(Protocol):
         """Return the id, a UUID."""
 
 
-class NodeReply(Message):
+class NodeReply(converter.Message):
     """A node's reply, as its sender `iss` signs it for `aud`; empty after an error."""
 
     SCHEMA: ClassVar = SCHEMA
     WHERE: ClassVar = "reply"
     LIMIT: ClassVar = limits.MAX_REPLY
-    node: Annotated[Caller, Key("iss")]
-    caller: Annotated[Caller, Key("aud")]
-    iat: Annotated[int, AllowedRange(minimum=0)]
-    exp: Annotated[int, AllowedRange(minimum=0)]
-    in_reply_to: Annotated[str, parse_uuid]
+    node: Annotated[Caller, converter.Key("iss")]
+    caller: Annotated[Caller, converter.Key("aud")]
+    iat: Annotated[int, converter.AllowedRange(minimum=0)]
+    exp: Annotated[int, converter.AllowedRange(minimum=0)]
+    in_reply_to: Annotated[str, names.parse_uuid]
     ok: bool
     result: Mapping[str, Json] = field(default_factory=dict)
     error: Annotated[str | None, partial(parse_line, what="error")] = None
@@ -476,7 +464,9 @@ class NodeReply(Message):
         return {**super().to_dict(), **({"result": dict(self.result)} if self.ok else {})}
 
 
-def reply_refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject, now: int) -> str:
+def reply_refusal(
+    reply: NodeReply, *, signer: names.SignerName, request: ReplySubject, now: int
+) -> str:
     """Return why a verified reply does not answer a request; empty if it does."""
     if reply.node != signer:
         return f"iss {reply.node.caller} is not the signer, {signer.caller}"
@@ -495,7 +485,7 @@ LIFE = 60
 
 def ask(
     signer: MessageSigner,
-    node: NodeName,
+    node: names.NodeName,
     action: str,
     args: Arguments,
     *,

@@ -31,14 +31,6 @@ from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
 from localpuppet.fleet.requests import request as messages
-from localpuppet.fleet.requests.request import (
-    Arguments,
-    ChunkArguments,
-    Compile,
-    Deploy,
-    NodeReply,
-    StatusRequest,
-)
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from localpuppet.node.releases.comparison import CatalogChanges
 
@@ -131,7 +123,7 @@ NO_ANSWER = "did not answer in time (check its agent: 'localpuppet nodes')"
 class NodeAnswer(Value):
     """The result of a request to one node; there is no reply if the node is unresponsive."""
 
-    reply: NodeReply | None
+    reply: messages.NodeReply | None
     problem: str = ""
 
     @property
@@ -167,14 +159,18 @@ class RequestClient:
     verifier: Verifier
     clock: Clock
     _replies: Replies | None = field(default=None, init=False)
-    _heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = field(default=None, init=False)
+    _heed: Callable[[NodeName, messages.Arguments], Awaitable[None]] | None = field(
+        default=None, init=False
+    )
 
     @property
     def caller(self) -> str:
         """Return the caller id."""
         return self.signer.name.caller
 
-    def heed_refusals(self, heed: Callable[[NodeName, Arguments], Awaitable[None]]) -> None:
+    def heed_refusals(
+        self, heed: Callable[[NodeName, messages.Arguments], Awaitable[None]]
+    ) -> None:
         """Call `heed` on each rejected reply before it is returned; `ask` raises its errors."""
         self._heed = heed
 
@@ -188,7 +184,7 @@ class RequestClient:
                 self._replies = None
 
     async def ask_all(
-        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
+        self, names: Sequence[NodeName], action: str, args: messages.Arguments, *, patience: float
     ) -> dict[str, NodeAnswer]:
         """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
@@ -206,7 +202,7 @@ class RequestClient:
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
 
     async def ask(
-        self, node: NodeName, action: str, args: Arguments, *, patience: float
+        self, node: NodeName, action: str, args: messages.Arguments, *, patience: float
     ) -> NodeAnswer:
         """Send a request to a node and return its answer."""
         if self._replies is not None:
@@ -218,7 +214,7 @@ class RequestClient:
         self,
         node: NodeName,
         action: str,
-        args: Arguments,
+        args: messages.Arguments,
         patience: float,
         replies: Replies,
     ) -> NodeAnswer:
@@ -268,7 +264,7 @@ class _Whole(Message):
 
 
 def reply_chunk(
-    action: str, header: Mapping[str, Json], data: bytes, args: ChunkArguments
+    action: str, header: Mapping[str, Json], data: bytes, args: messages.ChunkArguments
 ) -> dict[str, Json]:
     """Return the result of a request: the header and one chunk in base64."""
     if args.digest not in ("", header["digest"]):
@@ -288,7 +284,7 @@ async def request_chunks(
         UnavailableError: The node is unresponsive, refuses, or sent something invalid.
     """
 
-    async def ask(args: ChunkArguments) -> ChunkedReply:
+    async def ask(args: messages.ChunkArguments) -> ChunkedReply:
         answer = await client.ask(node, action, args, patience=patience)
         if answer.reply is None:
             raise invalid_reply(node, action, answer.problem)
@@ -298,12 +294,12 @@ async def request_chunks(
 
     problem = ""
     for _ in range(TRIES):
-        first = await ask(ChunkArguments())
+        first = await ask(messages.ChunkArguments())
         data = first.data
         for chunk in range(1, MAX_CHUNKS):
             if len(data) >= first.size:
                 break
-            args = ChunkArguments(chunk=chunk, digest=first.digest)
+            args = messages.ChunkArguments(chunk=chunk, digest=first.digest)
             try:
                 data += (await ask(args)).data
             except UnavailableError as error:
@@ -341,7 +337,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 
 
 async def until_over(
-    client: RequestClient, node: NodeName, action: str, args: Arguments, *, patience: float
+    client: RequestClient, node: NodeName, action: str, args: messages.Arguments, *, patience: float
 ) -> NodeAnswer:
     """Return a node's answer after its action has ended or was rejected."""
     pause = FIRST_PAUSE
@@ -387,7 +383,7 @@ async def compare_on(
     A node may have to fetch the release within `patience` seconds.
     """
     slots = asyncio.Semaphore(COMPARING_AT_ONCE)
-    args = Compile(release=release)
+    args = messages.Compile(release=release)
 
     async def compare_node(node: NodeName) -> CatalogComparison:
         async with slots:
@@ -471,7 +467,7 @@ async def next_serials(
     Each node has its own serials, so a wrong serial of one node does not affect others. The
     assignment of `rollout` keeps its serial on nodes that have it.
     """
-    answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
+    answers = await client.ask_all(nodes, "status", messages.StatusRequest(), patience=patience)
     serials, problems = {}, {}
     for node, answer in answers.items():
         if answer.reply is None or not answer.ok:
@@ -488,7 +484,7 @@ async def next_serials(
 
 
 async def deploy_to(
-    client: RequestClient, nodes: Sequence[NodeName], args: Deploy, *, patience: float
+    client: RequestClient, nodes: Sequence[NodeName], args: messages.Deploy, *, patience: float
 ) -> dict[str, NodeAnswer]:
     """Return each node's answer after its deployment, with a new serial, has ended in time."""
     slots = asyncio.Semaphore(AT_ONCE)

@@ -17,20 +17,8 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName, did_you_mean
+from localpuppet.base.machine import files
 from localpuppet.base.machine.anchors import puppet_user
-from localpuppet.base.machine.files import (
-    add_durably,
-    disk_errors,
-    input_errors,
-    is_file,
-    make_private,
-    read_secret_file,
-    read_user_file,
-    refuse_foreign,
-    remove,
-    sync_directory,
-    write_durably,
-)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -135,7 +123,7 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
     and group of a key `of_puppet` may be `puppet`.
     """
     user = puppet_user() if of_puppet else None
-    return read_secret_file(
+    return files.read_secret_file(
         path,
         what="a private key",
         limit=MAX_KEY_FILE,
@@ -206,10 +194,10 @@ class OwnKey:
 
         key = Ed25519PrivateKey.generate()
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        make_private(self.path.parent)
+        files.make_private(self.path.parent)
         if replace:
-            write_durably(self.path, pem)
-        elif not add_durably(self.path, pem):
+            files.write_durably(self.path, pem)
+        elif not files.add_durably(self.path, pem):
             raise InvalidInputError(
                 "this node has a key already",
                 where=str(self.path),
@@ -238,28 +226,28 @@ class TrustedKeys:
     def get(self, name: SignerName) -> "Ed25519PublicKey | None":
         """Return a signer's pinned key, cached until its file changes; `None` if none is pinned."""
         path = self._path(name)
-        with input_errors(path):
+        with files.input_errors(path):
             try:
                 status = path.stat()
             except FileNotFoundError:
-                is_file(path)  # rejects a broken link
+                files.is_file(path)  # rejects a broken link
                 return None
-        refuse_foreign(self.directory)
+        files.refuse_foreign(self.directory)
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         known = self._read.get(name)
         if known is not None and known[0] == seen:
             return known[1]
-        key = parse_public(read_user_file(path, limit=MAX_KEY_FILE), where=str(path))
+        key = parse_public(files.read_user_file(path, limit=MAX_KEY_FILE), where=str(path))
         self._read[name] = (seen, key)
         return key
 
     def names(self) -> list[SignerName]:
         """Return the signers whose keys are pinned."""
-        files: list[str] = []
-        with input_errors(self.directory), suppress(FileNotFoundError):
-            files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
+        listed: list[str] = []
+        with files.input_errors(self.directory), suppress(FileNotFoundError):
+            listed = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
         names = []
-        for file in files:
+        for file in listed:
             # localpuppet and Puppet write to files with a leading dot before renaming them.
             if file.endswith(".pem") and not file.startswith("."):
                 with errors_at(str(self.directory)):
@@ -271,7 +259,7 @@ class TrustedKeys:
         path = self._path(name)
         pem = public_pem(key)
         self._make_directory()
-        if not replace and add_durably(path, pem, mode=0o644):
+        if not replace and files.add_durably(path, pem, mode=0o644):
             return True
         pinned = self.get(name) if not replace else None
         if pinned is not None and public_pem(pinned) == pem:
@@ -282,7 +270,7 @@ class TrustedKeys:
                 where=str(path),
                 hint="pass --replace if its owner created a new key",
             )
-        write_durably(path, pem, mode=0o644)
+        files.write_durably(path, pem, mode=0o644)
         return True
 
     def remove(self, name: SignerName) -> None:
@@ -294,16 +282,16 @@ class TrustedKeys:
                 where=str(self.directory),
                 hint=did_you_mean(name, list(self.names())),
             )
-        remove(path)
+        files.remove(path)
 
     def _make_directory(self) -> None:
         """Create the directory, readable by all, as the agent's network process is not root."""
         if self.directory.is_dir():
             return
-        with disk_errors(self.directory), suppress(FileExistsError):
+        with files.disk_errors(self.directory), suppress(FileExistsError):
             self.directory.mkdir(mode=0o755)
             self.directory.chmod(0o755)  # regardless of the umask; only the owner can write
-            sync_directory(self.directory.parent)
+            files.sync_directory(self.directory.parent)
 
     def _path(self, name: SignerName) -> Path:
         return self.directory / f"{name}.pem"

@@ -16,15 +16,8 @@ from localpuppet.base.formats.strict_json import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import tables
-from localpuppet.fleet.inventory.query import tree
-from localpuppet.fleet.inventory.query.comparing import (
-    exact_path,
-    key,
-    on_text,
-    path_steps,
-    test_of,
-    values_of,
-)
+from localpuppet.fleet.inventory.query import comparing, tree
+from localpuppet.fleet.inventory.query.comparing import key
 
 # Columns with JSON text; the others are texts.
 JSON = tree.NESTED.union(
@@ -344,7 +337,7 @@ class Compiler:
             return self._in_select(select, condition)
         if isinstance(condition, tree.Compare):
             return self._compare(select, condition)
-        several = values_of(condition.field)
+        several = comparing.values_of(condition.field)
         if isinstance(condition, tree.OneOf):
             return self._one_of(select, condition)
         if several is None:
@@ -360,14 +353,14 @@ class Compiler:
     def _holds(self, select: tree.Select, place: tree.Field, call: Test) -> str:
         """Return a call of `holds` with the value of a field before its first pattern."""
         number = self.around.test(call, is_json=_is_json(place))
-        value = _value(select, replace(place, path=exact_path(place)))
+        value = _value(select, replace(place, path=comparing.exact_path(place)))
         return f"holds({number}, {value})"
 
     def _compare(self, select: tree.Select, condition: tree.Compare) -> str:
         sql, place = self._tested(select, condition), condition.field
         if _is_of_path(condition) and (place.column == "trusted" or len(place.path) > 1):
             # Unknown for a missing part of a present fact; `trusted` is always present.
-            first = replace(place, path=exact_path(place)[: place.column != "trusted"])
+            first = replace(place, path=comparing.exact_path(place)[: place.column != "trusted"])
             return f"coalesce({sql}, CASE WHEN {_value(select, first)} IS NULL THEN 0 END)"
         absent_is_false = (
             place.column in (*tree.NESTED, tree.PARAMETER)
@@ -379,11 +372,11 @@ class Compiler:
 
     def _tested(self, select: tree.Select, condition: tree.Compare) -> str:
         """Return a comparison that is null for a missing value."""
-        place, wanted, test = condition.field, condition.value, test_of(condition)
-        parts_of = values_of(place)
+        place, wanted, test = condition.field, condition.value, comparing.test_of(condition)
+        parts_of = comparing.values_of(place)
         is_equal = condition.operator is tree.Operator.EQUAL
         if condition.operator is tree.Operator.MATCH and parts_of is None and _is_json(place):
-            number = self.around.test(on_text(test, condition), is_json=False)
+            number = self.around.test(comparing.on_text(test, condition), is_json=False)
             return f"holds({number}, {_value(select, place)})"
         if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
             text = self._bound(compact(wanted) if _is_json(place) else wanted)
@@ -429,7 +422,7 @@ class Compiler:
     def _one_of(self, select: tree.Select, condition: tree.OneOf) -> str:
         if not condition.values:
             return "0"
-        place, parts_of = condition.field, values_of(condition.field)
+        place, parts_of = condition.field, comparing.values_of(condition.field)
         texts = [value for value in condition.values if isinstance(value, str)]
         # JSON functions of SQLite cut a text at a null character.
         if parts_of is None and (
@@ -517,7 +510,7 @@ def _is_json(place: tree.Field) -> bool:
 
 def _value(select: tree.Select, place: tree.Field) -> str:
     """Return the value of a field without patterns: text, JSON text, or null."""
-    column, path = place.column, exact_path(place)
+    column, path = place.column, comparing.exact_path(place)
     if column == "facts" and select.entity is tree.Entity.FACTSETS:
         every = " UNION ALL ".join(tables.facts_sql(None, "r"))
         return (
@@ -545,5 +538,7 @@ def _steps_of(where: tree.Condition) -> Sequence[StepTest] | None:
     """Return what matches the steps of the path of each matching row; `None` for any path."""
     for condition in tree.conjuncts(where):
         if isinstance(condition, tree.Compare) and condition.operator is tree.Operator.PATH_MATCH:
-            return path_steps(condition.value) if isinstance(condition.value, list) else None
+            return (
+                comparing.path_steps(condition.value) if isinstance(condition.value, list) else None
+            )
     return None

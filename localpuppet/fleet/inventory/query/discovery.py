@@ -29,35 +29,11 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
+from localpuppet.fleet.inventory.query import tree
 from localpuppet.fleet.inventory.query.ast_form import parse_condition, parse_field
 from localpuppet.fleet.inventory.query.comparing import check_order, instant, searching
 from localpuppet.fleet.inventory.query.records import CLASS
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed, with_operators
-from localpuppet.fleet.inventory.query.tree import (
-    ALL,
-    CERTNAME,
-    OPERATORS,
-    ORDERS,
-    ROLE,
-    And,
-    Compare,
-    Condition,
-    Entity,
-    Field,
-    IsNull,
-    Loose,
-    Not,
-    Operand,
-    Operator,
-    Or,
-    Pattern,
-    Step,
-    VersionValue,
-    check_size,
-    equal,
-    parse_step,
-    related,
-)
 from localpuppet.fleet.inventory.tables import capitalized, class_title
 
 if TYPE_CHECKING:
@@ -113,12 +89,12 @@ class _Mode(Enum):
 _PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*[\[{]")
 
 
-def parse_nodes(query: Json) -> Condition:
+def parse_nodes(query: Json) -> tree.Condition:
     """Parse a query for nodes, or PuppetDB's array form; empty text or `false` selects all."""
     if _is_none(query):
-        return ALL
+        return tree.ALL
     if isinstance(query, list):
-        return related(Entity.NODES, parse_condition(query, Entity.NODES))
+        return tree.related(tree.Entity.NODES, parse_condition(query, tree.Entity.NODES))
     if isinstance(query, str) and _PQL.match(query):
         raise InvalidInputError(
             "is PQL, which only puppetdb_query() takes",
@@ -127,12 +103,12 @@ def parse_nodes(query: Json) -> Condition:
     return _parse(query, _Mode.NODES)
 
 
-def parse_resources(query: Json) -> Condition:
+def parse_resources(query: Json) -> tree.Condition:
     """Parse a condition on resources: `Class["apache"]`, or an array."""
     if _is_none(query):
         raise InvalidInputError("the query for resources is empty")
     if isinstance(query, list):
-        return parse_condition(query, Entity.RESOURCES)
+        return parse_condition(query, tree.Entity.RESOURCES)
     return _parse(query, _Mode.RESOURCES)
 
 
@@ -141,142 +117,146 @@ def _is_none(query: Json) -> bool:
     return blank or query is None or query is False or query == []
 
 
-def _parse(query: Json, mode: _Mode) -> Condition:
+def _parse(query: Json, mode: _Mode) -> tree.Condition:
     if not isinstance(query, str):
         raise InvalidInputError("a query must be a string or an array")
-    tree = parsed(_parser(), check_text(query), what="", hint=_HELP)
-    expression: Any = tree.children[0]
-    return check_size(_condition(expression, mode))
+    node = parsed(_parser(), check_text(query), what="", hint=_HELP)
+    expression: Any = node.children[0]
+    return tree.check_size(_condition(expression, mode))
 
 
 @cache
 def _parser() -> "Lark":
     from lark import Lark  # 45 ms: for who asks a query
 
-    words = OPERATORS - {Operator.PATH_MATCH.value} | _OPERATORS.keys()
+    words = tree.OPERATORS - {tree.Operator.PATH_MATCH.value} | _OPERATORS.keys()
     return Lark(with_operators(GRAMMAR, words), parser="lalr", maybe_placeholders=True)
 
 
-def _condition(tree: "Tree[Token]", mode: _Mode) -> Condition:
-    parts: list[Any] = [part for part in tree.children if part is not None]
-    if tree.data in ("and", "or"):
+def _condition(node: "Tree[Token]", mode: _Mode) -> tree.Condition:
+    parts: list[Any] = [part for part in node.children if part is not None]
+    if node.data in ("and", "or"):
         inner = tuple(
             _condition(part, mode) for part in parts if getattr(part, "type", "") not in _WORDS
         )
-        return And(parts=inner) if tree.data == "and" else Or(parts=inner)
-    if tree.data == "negated":
-        return Not(part=_condition(parts[1], mode))
-    if tree.data == "compared":
+        return tree.And(parts=inner) if node.data == "and" else tree.Or(parts=inner)
+    if node.data == "negated":
+        return tree.Not(part=_condition(parts[1], mode))
+    if node.data == "compared":
         return _compared(parts[0].children, str(parts[1]), parts[2], mode)
-    if tree.data == "resource":
+    if node.data == "resource":
         return _resource(parts, mode)
     if mode is not _Mode.NODES:
         raise InvalidInputError(f"the query for {mode.value} has a bare word")
-    if tree.data == "named":
+    if node.data == "named":
         name = ".".join(_plain(step) for step in parts[0].children)
-        return Compare(field=CERTNAME, operator=Operator.MATCH, value=re.escape(name))
+        return tree.Compare(
+            field=tree.CERTNAME, operator=tree.Operator.MATCH, value=re.escape(name)
+        )
     return _subquery(_word(parts[0]), parts[1])
 
 
 def _compared(
     steps: list["Tree[Token]"], written: str, literal: "Tree[Token]", mode: _Mode
-) -> Condition:
+) -> tree.Condition:
     contrary = written.startswith("!")
-    operator = Operator(_OPERATORS.get(written, written.removeprefix("!")))
+    operator = tree.Operator(_OPERATORS.get(written, written.removeprefix("!")))
     value = _value(literal, operator)
     if mode is _Mode.NODES:
         check_order(operator, value)
         path = tuple(map(_step, steps))
         if path == ("role",):
-            return matching(ROLE, operator, value, contrary=contrary)
-        field = Field(column="facts", path=path, text=".".join(map(str, path)))
-        return Compare(field=field, operator=operator, value=value, contrary=contrary)
+            return matching(tree.ROLE, operator, value, contrary=contrary)
+        field = tree.Field(column="facts", path=path, text=".".join(map(str, path)))
+        return tree.Compare(field=field, operator=operator, value=value, contrary=contrary)
     if mode is _Mode.RESOURCES:
         raise InvalidInputError("the query for resources compares a fact", hint="write Class[NAME]")
     name = ".".join(map(_plain, steps))
     if mode is _Mode.PARAMETERS:
-        field = parse_field("tag" if name == "tag" else f"parameters.{name}", Entity.RESOURCES)
+        field = parse_field("tag" if name == "tag" else f"parameters.{name}", tree.Entity.RESOURCES)
     else:
-        field = parse_field(name, Entity.NODES)
-        value = value.text if isinstance(value, Loose) else value
-    test = Compare(field=field, operator=operator, value=value)
-    return Not(part=test) if contrary else test
+        field = parse_field(name, tree.Entity.NODES)
+        value = value.text if isinstance(value, tree.Loose) else value
+    test = tree.Compare(field=field, operator=operator, value=value)
+    return tree.Not(part=test) if contrary else test
 
 
-def matching(field: Field, operator: Operator, value: Operand, *, contrary: bool) -> Condition:
+def matching(
+    field: tree.Field, operator: tree.Operator, value: tree.Operand, *, contrary: bool
+) -> tree.Condition:
     """Return a condition that a field's value matches, or that it exists and does not match."""
-    test = Compare(field=field, operator=operator, value=value)
+    test = tree.Compare(field=field, operator=operator, value=value)
     if not contrary:
         return test
-    present = IsNull(field=replace(field, members=False), wanted=False)
-    return And(parts=(present, Not(part=test)))
+    present = tree.IsNull(field=replace(field, members=False), wanted=False)
+    return tree.And(parts=(present, tree.Not(part=test)))
 
 
-def _resource(parts: list[Any], mode: _Mode) -> Condition:
+def _resource(parts: list[Any], mode: _Mode) -> tree.Condition:
     exported = getattr(parts[0], "type", "") == "EXPORTED"
     kind, title, *body = parts[1:] if exported else parts
     type_name = capitalized(_word(kind))
     step = _step(title)
-    conditions: list[Condition] = [equal("type", type_name)]
-    if isinstance(step, Pattern):
+    conditions: list[tree.Condition] = [tree.equal("type", type_name)]
+    if isinstance(step, tree.Pattern):
         conditions.append(
-            Compare(
-                field=Field(column="title", text="title"),
-                operator=Operator.MATCH,
+            tree.Compare(
+                field=tree.Field(column="title", text="title"),
+                operator=tree.Operator.MATCH,
                 value=step.expression,
             )
         )
     else:
         name = str(step)
-        conditions.append(equal("title", class_title(name) if type_name == CLASS else name))
-    conditions.append(equal("exported", exported))
+        conditions.append(tree.equal("title", class_title(name) if type_name == CLASS else name))
+    conditions.append(tree.equal("exported", exported))
     conditions += [_condition(part, _Mode.PARAMETERS) for part in body]
-    where = And(parts=tuple(conditions))
+    where = tree.And(parts=tuple(conditions))
     if mode is _Mode.RESOURCES:
         return where
     if mode is not _Mode.NODES:
         raise InvalidInputError(f"there is a resource among {mode.value}")
-    return related(Entity.RESOURCES, where)
+    return tree.related(tree.Entity.RESOURCES, where)
 
 
-def _subquery(name: str, body: "Tree[Token]") -> Condition:
+def _subquery(name: str, body: "Tree[Token]") -> tree.Condition:
     if name != "node":
         raise InvalidInputError(f"#{name[:40]} is not supported", hint="use #node")
-    return related(Entity.NODES, _condition(body, _Mode.COLUMNS))
+    return tree.related(tree.Entity.NODES, _condition(body, _Mode.COLUMNS))
 
 
-def _step(tree: "Tree[Token]") -> Step:
-    child: Any = tree.children[0]
+def _step(node: "Tree[Token]") -> tree.Step:
+    child: Any = node.children[0]
     kind = getattr(child, "type", "")
     if kind == "ANY":
-        return Pattern(".*")
+        return tree.Pattern(".*")
     if kind == "MATCHED":
-        return Pattern(_unquoted(str(child)[1:].strip()))
+        return tree.Pattern(_unquoted(str(child)[1:].strip()))
     text = _word(child)
-    return parse_step(text) if child.children[0].type == "NUMBER" else text
+    return tree.parse_step(text) if child.children[0].type == "NUMBER" else text
 
 
-def _plain(tree: "Tree[Token]") -> str:
-    step = _step(tree)
-    if isinstance(step, Pattern):
+def _plain(node: "Tree[Token]") -> str:
+    step = _step(node)
+    if isinstance(step, tree.Pattern):
         raise InvalidInputError("a regular expression is not allowed here")
     return str(step)
 
 
-def _word(tree: "Tree[Token]") -> str:
-    return _unquoted(str(tree.children[0]))
+def _word(node: "Tree[Token]") -> str:
+    return _unquoted(str(node.children[0]))
 
 
-def _value(tree: "Tree[Token]", operator: Operator) -> Operand:
-    token: Any = tree.children[0]
+def _value(node: "Tree[Token]", operator: tree.Operator) -> tree.Operand:
+    token: Any = node.children[0]
     text = str(token)
     if operator.is_of_text or token.type in ("DOUBLE", "SINGLE"):
         return _unquoted(text)
     if token.type == "VERSION":
-        return VersionValue(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))
+        return tree.VersionValue(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))
     if token.type == "DATE":
         return _date(_unquoted(text[1:].strip()))
-    return Loose(text)
+    return tree.Loose(text)
 
 
 def _date(text: str) -> str:
@@ -303,8 +283,8 @@ _EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
 class FactFilter(Value):
     """One expression."""
 
-    condition: Condition
-    number: Field | None
+    condition: tree.Condition
+    number: tree.Field | None
 
     @classmethod
     def parse(cls, text: str) -> "FactFilter":
@@ -332,18 +312,18 @@ class FactFilter(Value):
         if slashes and word in ("=", "!=", "~", "!~"):
             word, value = word.replace("=", "~"), slashes[1]
         contrary = word.startswith("!")
-        operator = Operator(word.removeprefix("!"))
-        if operator is Operator.MATCH:
+        operator = tree.Operator(word.removeprefix("!"))
+        if operator is tree.Operator.MATCH:
             searching(value)
-        check_order(operator, Loose(value), where="fact query")
+        check_order(operator, tree.Loose(value), where="fact query")
         if name == "role":
-            condition = matching(ROLE, operator, Loose(value), contrary=contrary)
+            condition = matching(tree.ROLE, operator, tree.Loose(value), contrary=contrary)
             return cls(condition=condition, number=None)
-        path: tuple[Step, ...] = tuple(map(parse_step, name.split(".")))
-        field = Field(column="facts", path=path, text=name, members=True)
+        path: tuple[tree.Step, ...] = tuple(map(tree.parse_step, name.split(".")))
+        field = tree.Field(column="facts", path=path, text=name, members=True)
         return cls(
-            condition=matching(field, operator, Loose(value), contrary=contrary),
-            number=field if operator in ORDERS else None,
+            condition=matching(field, operator, tree.Loose(value), contrary=contrary),
+            number=field if operator in tree.ORDERS else None,
         )
 
     @property

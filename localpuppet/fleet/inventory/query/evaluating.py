@@ -20,31 +20,12 @@ from localpuppet.base.formats.strict_json import compact, loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import MAX_HEAP, sqlite3
 from localpuppet.base.value import Value
+from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.query import query_limits, tree
+from localpuppet.fleet.inventory.query import records as sources
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
-from localpuppet.fleet.inventory.query.records import (
-    MAX_VALUES,
-    VALUE,
-    CombinedRecords,
-    MissingRowsError,
-    RecordSource,
-    allowed,
-    check_facts,
-    check_sources,
-    groups_by,
-    is_fuller_in_catalogs,
-    is_of_entries,
-    reads_exports,
-)
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.inventory.tables import (
-    DERIVED,
-    FACT_COUNTS,
-    FACT_OWNERS,
-    PUBLISHED_NAMES,
-    quoted,
-)
 
 # The steps between two checks of the deadline.
 CHECKED_EVERY = 4096
@@ -109,11 +90,11 @@ class Evaluation:
     def __init__(
         self,
         reader: InventoryReader,
-        records: RecordSource | None = None,
+        records: sources.RecordSource | None = None,
         limits: QueryLimits | None = None,
     ) -> None:
         self._reader = reader
-        self._records = records or CombinedRecords()
+        self._records = records or sources.CombinedRecords()
         self._limits = limits or QueryLimits()
 
     def answer(self, select: tree.Select) -> QueryAnswer:
@@ -193,10 +174,10 @@ class Evaluation:
     @contextmanager
     def _statement(self, select: tree.Select) -> Iterator["_Statement"]:
         self._reader.check()
-        check_sources(select, self._records.entities)
-        exports = any(map(reads_exports, (select, *tree.subqueries(select.where))))
+        sources.check_sources(select, self._records.entities)
+        exports = any(map(sources.reads_exports, (select, *tree.subqueries(select.where))))
         with self._reader.rows(exports=exports) as connection:
-            check_facts(connection, select)
+            sources.check_facts(connection, select)
             statement = _Statement(connection, self._records, self._limits, self._reader.check)
             with statement.errors():
                 yield statement
@@ -208,7 +189,7 @@ class _Statement:
     def __init__(
         self,
         connection: sqlite3.Connection,
-        records: RecordSource,
+        records: sources.RecordSource,
         limits: QueryLimits,
         check: Callable[[], None],
     ) -> None:
@@ -246,7 +227,7 @@ class _Statement:
         """
         shown = [self._compiler.result(select, column) for column in columns]
         if shape:
-            shown = [f"printf({', '.join([quoted(shape), *shown])})"]
+            shown = [f"printf({', '.join([tables.quoted(shape), *shown])})"]
         limited, kept = select, self._limits.kept
         if (select.order or tree.is_grouped(select)) and (
             select.limit is None or select.limit > kept
@@ -283,7 +264,7 @@ class _Statement:
                 return known[value]
             verdict = call(_loaded(value) if is_json else value)
             size = len(value) if isinstance(value, str) else 0
-            self.use(VALUE + size)
+            self.use(sources.VALUE + size)
             if self._remembered < self._limits.remembered and size <= REMEMBERED:
                 self._remembered += 1
                 known[value] = verdict
@@ -304,16 +285,20 @@ class _Statement:
         return self._relations[id(select)][1]
 
     def _related(self, select: tree.Select) -> Relation | None:
-        if select.entity is tree.Entity.FACTS and groups_by(select, ("name", "environment")):
-            return Relation(sql=f"({FACT_COUNTS})", number="r.number", owners=FACT_OWNERS)
-        of_entries = select.entity is not tree.Entity.NODES and is_of_entries(select)
+        if select.entity is tree.Entity.FACTS and sources.groups_by(
+            select, ("name", "environment")
+        ):
+            return Relation(
+                sql=f"({tables.FACT_COUNTS})", number="r.number", owners=tables.FACT_OWNERS
+            )
+        of_entries = select.entity is not tree.Entity.NODES and sources.is_of_entries(select)
         if select.entity not in self._records.entities or (
-            of_entries and not is_fuller_in_catalogs(select)
+            of_entries and not sources.is_fuller_in_catalogs(select)
         ):
             return None
         try:
             return self._records.relation(select, self)
-        except MissingRowsError:
+        except sources.MissingRowsError:
             if of_entries:
                 return None
             raise
@@ -329,21 +314,21 @@ class _Statement:
 
     def allowed(self, select: tree.Select, column: str) -> Collection[Json] | None:
         """Return values of a column; see `QueryContext`."""
-        return allowed(select.where, column, self._values_of)
+        return sources.allowed(select.where, column, self._values_of)
 
     def _values_of(self, condition: tree.InSelect) -> list[Json] | None:
-        statement = f"{self._compiler.values_of(condition)} LIMIT {MAX_VALUES + 1}"
+        statement = f"{self._compiler.values_of(condition)} LIMIT {sources.MAX_VALUES + 1}"
         found = self.connection.execute(statement).fetchall()
-        return None if len(found) > MAX_VALUES else [_loaded(text) for (text,) in found]
+        return None if len(found) > sources.MAX_VALUES else [_loaded(text) for (text,) in found]
 
     def names(self) -> Collection[str]:
         """Return names of facts; see `Surroundings`."""
-        rows = self.connection.execute(PUBLISHED_NAMES)
-        return [*DERIVED, *(name for (name,) in rows if name not in DERIVED)]
+        rows = self.connection.execute(tables.PUBLISHED_NAMES)
+        return [*tables.DERIVED, *(name for (name,) in rows if name not in tables.DERIVED)]
 
     def has_exports(self, select: tree.Select) -> bool:
         """Return whether a query of resources reads exported ones; see `Surroundings`."""
-        return reads_exports(select)
+        return sources.reads_exports(select)
 
     def store(self, text: str, values: Mapping[str, str], columns: str) -> str:
         """Store the rows of a subquery; see `Surroundings`."""
