@@ -136,6 +136,11 @@ def breadcrumb_key(key: str) -> str:
     return key if re.match(_NAME, key) else f"(a key of {len(key)} characters)"
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """Return the words of a text, such as a table of names."""
+    return tuple(text.split())
+
+
 def shown_names(names: Sequence[str]) -> str:
     """Return the first names and the number of others: `a, b, c, d, e and 3 more`."""
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""

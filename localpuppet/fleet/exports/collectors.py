@@ -37,7 +37,7 @@ from itertools import count
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
-from localpuppet.base.formats.text import one_line, parse_choice
+from localpuppet.base.formats.text import listed, one_line, parse_choice
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_SERVERS
@@ -47,7 +47,6 @@ from localpuppet.fleet.exports.resource import (
     ExportedResource,
     Offer,
     guard,
-    listed,
     named_type,
     parse_title,
 )

@@ -116,25 +116,17 @@ def collector_text(kind: str, condition: Json) -> str:
     return f"{kind} <<| {collectors.show(condition)} |>>".replace("<<|  |>>", "<<| |>>")
 
 
-def taken_refs(taken: Sequence[collectors.TakenResource]) -> tuple[CollectedResource, ...]:
-    """Return the recorded form of taken resources."""
-    return tuple(
-        CollectedResource(
-            node=resource.node,
-            resource=resource.resource.ref,
-            how=str(resource.how),
-            dropped=resource.dropped,
-        )
-        for resource in taken
-    )
-
-
 def answered(asked: CollectorRecord, choice: collectors.CollectorResult) -> CollectorRecord:
     """Return a collector with its result."""
     return replace(
         asked,
         digest=digest_of_choice(choice),
-        resources=taken_refs(choice.taken),
+        resources=tuple(
+            CollectedResource(
+                node=one.node, resource=one.resource.ref, how=str(one.how), dropped=one.dropped
+            )
+            for one in choice.taken
+        ),
         parts=parts_of_choice(choice),
         left_out=choice.left_out,
         more_left_out=choice.more_left_out,

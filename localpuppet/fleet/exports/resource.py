@@ -27,7 +27,7 @@ from localpuppet.base.errors import InvalidInputError, check_limit, errors_at
 from localpuppet.base.formats.converter import ALWAYS, AllowedRange, JsonForm, Message
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.text import one_line, parse_line
+from localpuppet.base.formats.text import listed, one_line, parse_line
 from localpuppet.base.formats.values import Json, mapping_of, wrong_type
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
@@ -38,11 +38,6 @@ BINARY = "Binary"
 _TYPE = re.compile(r"[A-Z][a-z0-9_]*(?:::[A-Z][a-z0-9_]*)*\Z")
 _PARAMETER = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _SHOWN = 60
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Return the words of a text."""
-    return tuple(text.split())
 
 
 # Shell globs that match parameter names.

@@ -20,6 +20,7 @@ from operator import methodcaller
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
+from localpuppet.base.formats.text import listed
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
@@ -27,19 +28,10 @@ from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, parse_role
 from localpuppet.node.preview.node_capture import SECRET, matching, shows_secret
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
-VOLATILE = (
-    "uptime*",
-    "system_uptime",
-    "load_averages*",
-    "memory.*.used*",
-    "memory.*.available*",
-    "memory.*.capacity",
-    "memoryfree*",
-    "swapfree*",
-    "mountpoints.*.used*",
-    "mountpoints.*.available*",
-    "mountpoints.*.capacity",
-    "processors.speed",
+VOLATILE = listed(
+    "uptime* system_uptime load_averages* memory.*.used* memory.*.available* memory.*.capacity "
+    "memoryfree* swapfree* mountpoints.*.used* mountpoints.*.available* mountpoints.*.capacity "
+    "processors.speed"
 )
 # The facts with the node's name; Puppet uses all of these keys.
 _NAMES = ("certname", "clientcert", "fqdn")

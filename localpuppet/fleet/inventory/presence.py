@@ -24,7 +24,7 @@ from localpuppet.base.formats.converter import from_record
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.text import listed, shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of, type_names
 from localpuppet.base.value import Value
@@ -45,15 +45,7 @@ PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 SCHEMA = 1
 _TEXTS = ("node", "state")
-_TEXTS_OR_NULL = (
-    "at",
-    "version",
-    "cause",
-    "blocked",
-    "release_digest",
-    "other_agent_since",
-    "started_at",
-)
+_TEXTS_OR_NULL = listed("at version cause blocked release_digest other_agent_since started_at")
 # Why the state of a node with two agents is not trusted.
 OTHER_AGENT = "another agent has its name and key: one of two machines is a copy"
 _OF_HOLD = ("owner", "reason", "since", "until")

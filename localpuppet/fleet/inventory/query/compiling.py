@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import compact
+from localpuppet.base.formats.text import listed
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import tables
@@ -22,18 +23,12 @@ from localpuppet.fleet.inventory.query.comparing import key
 # Columns with JSON text; the others are texts.
 JSON = tree.NESTED.union(
     tree.NUMBERS,
-    ("corrective_change", "edges", "exported", "latest_report?", "logs", "metrics", "noop"),
-    ("latest_report_corrective_change", "latest_report_noop", "latest_report_noop_pending"),
-    (
-        "noop_pending",
-        "path",
-        "resource_events",
-        "resources",
-        "role",
-        "tags",
-        tree.TAG,
-        tree.PARAMETER,
+    listed(
+        "corrective_change edges exported latest_report? latest_report_corrective_change "
+        "latest_report_noop latest_report_noop_pending logs metrics noop noop_pending path "
+        "resource_events resources role tags"
     ),
+    (tree.TAG, tree.PARAMETER),
 )
 # Columns of conditions that are another column of the row.
 ALIASES = {tree.TAG: "tags", tree.PARAMETER: "parameters"}

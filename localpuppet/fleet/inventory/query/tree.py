@@ -19,6 +19,7 @@ from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import listed
 from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.query.query_limits import MAX_CONDITIONS, MAX_QUERY_DEPTH
@@ -313,53 +314,49 @@ def conjuncts(condition: Condition) -> Iterator[Condition]:
             yield part
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 # The columns of `nodes` that come from reports and not from an entry.
-OF_REPORTS = _names(
+OF_REPORTS = listed(
     "report_timestamp report_environment latest_report_status latest_report_noop "
     "latest_report_noop_pending latest_report_corrective_change latest_report_hash "
     "latest_report_job_id cached_catalog_status"
 )
 COLUMNS: Mapping[Entity, tuple[str, ...]] = {
-    Entity.INVENTORY: _names("certname timestamp environment facts trusted"),
-    Entity.NODES: _names(
+    Entity.INVENTORY: listed("certname timestamp environment facts trusted"),
+    Entity.NODES: listed(
         "certname deactivated expired facts_environment catalog_environment facts_timestamp "
         "catalog_timestamp"
     )
     + OF_REPORTS,
-    Entity.FACTS: _names("certname name value environment"),
-    Entity.FACT_CONTENTS: _names("certname path name value environment"),
-    Entity.FACTSETS: _names(
+    Entity.FACTS: listed("certname name value environment"),
+    Entity.FACT_CONTENTS: listed("certname path name value environment"),
+    Entity.FACTSETS: listed(
         "certname environment timestamp producer_timestamp producer facts hash"
     ),
-    Entity.RESOURCES: _names(
+    Entity.RESOURCES: listed(
         "certname type title exported environment tags file line parameters resource"
     ),
-    Entity.ENVIRONMENTS: _names("name"),
-    Entity.FACT_NAMES: _names("name"),
-    Entity.FACT_PATHS: _names("path name type"),
-    Entity.PRODUCERS: _names("name"),
-    Entity.REPORTS: _names(
+    Entity.ENVIRONMENTS: listed("name"),
+    Entity.FACT_NAMES: listed("name"),
+    Entity.FACT_PATHS: listed("path name type"),
+    Entity.PRODUCERS: listed("name"),
+    Entity.REPORTS: listed(
         "hash certname environment status noop noop_pending corrective_change puppet_version "
         "report_format configuration_version start_time end_time producer_timestamp receive_time "
         "producer transaction_uuid catalog_uuid code_id job_id cached_catalog_status type metrics "
         "logs resource_events"
     ),
-    Entity.EVENTS: _names(
+    Entity.EVENTS: listed(
         "certname report environment configuration_version run_start_time run_end_time "
         "report_receive_time timestamp status corrective_change resource_type resource_title "
         "property name old_value new_value message file line containment_path containing_class"
     ),
-    Entity.EVENT_COUNTS: _names("subject_type subject failures successes noops skips"),
-    Entity.AGGREGATE_EVENT_COUNTS: _names("summarize_by failures successes noops skips total"),
-    Entity.CATALOGS: _names(
+    Entity.EVENT_COUNTS: listed("subject_type subject failures successes noops skips"),
+    Entity.AGGREGATE_EVENT_COUNTS: listed("summarize_by failures successes noops skips total"),
+    Entity.CATALOGS: listed(
         "certname version hash transaction_uuid catalog_uuid code_id job_id environment "
         "producer_timestamp producer resources edges"
     ),
-    Entity.EDGES: _names("certname relationship source_type source_title target_type target_title"),
+    Entity.EDGES: listed("certname relationship source_type source_title target_type target_title"),
 }
 # A column for conditions only: one of the row's tags.
 TAG = "tag"
@@ -384,7 +381,7 @@ _RESULT_ONLY: Mapping[Entity, tuple[str, ...]] = {
 }
 # Columns that are null in each row: a condition on one would look like an empty answer.
 _UNKNOWN: Mapping[Entity, tuple[str, ...]] = {
-    Entity.EVENTS: _names("property name old_value new_value message containment_path"),
+    Entity.EVENTS: listed("property name old_value new_value message containment_path"),
 }
 # Columns with JSON values, which dotted fields may enter.
 NESTED = frozenset({"facts", "trusted", "parameters"})
@@ -392,13 +389,13 @@ NESTED = frozenset({"facts", "trusted", "parameters"})
 LISTS = frozenset({"tags"})
 # Columns with times in the form of `show_epoch`. The change of a time is not a new answer.
 TIMES = frozenset(
-    _names(
+    listed(
         "catalog_timestamp end_time expired facts_timestamp producer_timestamp receive_time "
         "report_receive_time report_timestamp run_end_time run_start_time start_time timestamp"
     )
 )
 # Columns with numbers, and facts, whose values may be numbers.
-NUMBERS = frozenset(_names("depth failures line noops report_format skips successes total value"))
+NUMBERS = frozenset(listed("depth failures line noops report_format skips successes total value"))
 
 _WITHOUT_EXPIRY = "facts do not expire in localpuppet"
 _ABSENT: Mapping[Entity, Mapping[str, str]] = {
