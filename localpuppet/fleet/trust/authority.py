@@ -11,32 +11,26 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import read_anchor
 from localpuppet.base.machine.files import ReloadedFiles
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-    from cryptography.x509 import (
-        Certificate,
-        CertificateRevocationList,
-        ExtensionType,
-        GeneralName,
-        Name,
-        RevokedCertificate,
-    )
-
-    _Extension = TypeVar("_Extension", bound=ExtensionType)
-
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 MAX_PATH = 4
 _HASHES = ("sha256", "sha384", "sha512")
 
 
-def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
+def check_constraints(path: Sequence[x509.Certificate], name: str) -> None:
     """Reject a path that violates a constraint of one of its CAs."""
     below = 0
     for index, authority in enumerate(path[1:], 1):
@@ -48,11 +42,8 @@ def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
         below += authority.subject != authority.issuer
 
 
-def _authority_problem(authority: "Certificate", below: int) -> str:
+def _authority_problem(authority: x509.Certificate, below: int) -> str:
     """Return which constraint a CA with `below` CAs under it violates; empty if none."""
-    from cryptography import x509
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     clients = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
     known = (
         x509.BasicConstraints,
@@ -73,16 +64,14 @@ def _authority_problem(authority: "Certificate", below: int) -> str:
     return ""
 
 
-def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn: str) -> str:
+def _names_problem(authority: x509.Certificate, below: Sequence[x509.Certificate], cn: str) -> str:
     """Return which name below a CA violates its name constraints; empty if none does."""
-    from cryptography.x509 import DNSName, ExtensionNotFound, NameConstraints
-
     try:
-        rule = authority.extensions.get_extension_for_class(NameConstraints).value
-    except ExtensionNotFound:
+        rule = authority.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
         return ""
     permitted, excluded = rule.permitted_subtrees or (), rule.excluded_subtrees or ()
-    names: list[GeneralName] = [DNSName(cn)]
+    names: list[x509.GeneralName] = [x509.DNSName(cn)]
     for index, certificate in enumerate(below):
         if index == 0 or certificate.subject != certificate.issuer:
             names += _names(certificate)
@@ -95,11 +84,8 @@ def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn:
     return ""
 
 
-def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
+def _names(certificate: x509.Certificate) -> Iterator[x509.GeneralName]:
     """Yield the subject and the alternative names of a certificate."""
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     if certificate.subject.rdns:
         yield x509.DirectoryName(certificate.subject)
     for attribute in certificate.subject.get_attributes_for_oid(NameOID.EMAIL_ADDRESS):
@@ -110,50 +96,46 @@ def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
         return
 
 
-def _is_within(name: "GeneralName", base: "GeneralName", *, unknown: bool = False) -> bool:
+def _is_within(name: x509.GeneralName, base: x509.GeneralName, *, unknown: bool = False) -> bool:
     """Return whether a name is in a subtree, or `unknown` for kinds not compared here."""
-    from cryptography.x509 import DirectoryName, DNSName
-
     if type(name) is not type(base):
         return False
-    if isinstance(name, DNSName) and isinstance(base, DNSName):
+    if isinstance(name, x509.DNSName) and isinstance(base, x509.DNSName):
         text, suffix = name.value.lower(), base.value.lower()
         inner = suffix if suffix.startswith(".") else f".{suffix}"
         return not suffix or text == suffix or text.endswith(inner)
-    if isinstance(name, DirectoryName) and isinstance(base, DirectoryName):
+    if isinstance(name, x509.DirectoryName) and isinstance(base, x509.DirectoryName):
         parts = _parts(base.value)
         return _parts(name.value)[: len(parts)] == parts
     return unknown
 
 
-def _parts(name: "Name") -> list[frozenset[tuple[str, str]]]:
+def _parts(name: x509.Name) -> list[frozenset[tuple[str, str]]]:
     """Return the parts of a name in a form that compares as X.500 requires."""
     return [frozenset(_attributes(rdn)) for rdn in name.rdns]
 
 
-def _attributes(rdn: "Iterable[object]") -> Iterator[tuple[str, str]]:
+def _attributes(rdn: Iterable[object]) -> Iterator[tuple[str, str]]:
     for attribute in rdn:
         oid, value = attribute.oid.dotted_string, attribute.value  # type: ignore[attr-defined]
         yield oid, " ".join(str(value).casefold().split())
 
 
-def _shown(name: "GeneralName") -> str:
+def _shown(name: x509.GeneralName) -> str:
     return repr(str(name.value))[:80]
 
 
 class RevocationLists:
     """The revocation lists in a file."""
 
-    def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
+    def __init__(self, path: Path, lists: Sequence[x509.CertificateRevocationList]) -> None:
         self._path = path
         self._lists = [(entry, _is_complete(entry)) for entry in lists]
-        self._signed: dict[Certificate, list[tuple[CertificateRevocationList, bool]]] = {}
+        self._signed: dict[x509.Certificate, list[tuple[x509.CertificateRevocationList, bool]]] = {}
 
     @classmethod
     def read(cls, path: Path) -> "RevocationLists":
         """Return the lists in a file; raise `InvalidInputError` for other content."""
-        from cryptography import x509
-
         try:
             lists = cls(
                 path, [x509.load_pem_x509_crl(block) for block in _BLOCK.findall(read_anchor(path))]
@@ -165,7 +147,7 @@ class RevocationLists:
         return lists
 
     def check(
-        self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
+        self, certificate: x509.Certificate, issuer: x509.Certificate, name: str, now: datetime
     ) -> None:
         """Reject a certificate that is revoked or whose status is unknown."""
         own = self._signed_by(issuer)
@@ -187,7 +169,9 @@ class RevocationLists:
                 hint="fetch the CA's new one",
             )
 
-    def _signed_by(self, issuer: "Certificate") -> "list[tuple[CertificateRevocationList, bool]]":
+    def _signed_by(
+        self, issuer: x509.Certificate
+    ) -> list[tuple[x509.CertificateRevocationList, bool]]:
         """Return the lists signed by a CA and whether each is complete; verify signatures once."""
         if issuer not in self._signed:
             key = issuer.public_key()
@@ -199,15 +183,13 @@ class RevocationLists:
         return self._signed[issuer]
 
 
-def _is_complete(entry: "CertificateRevocationList") -> bool:
+def _is_complete(entry: x509.CertificateRevocationList) -> bool:
     """Return whether a list covers all certificates of its issuer.
 
     Extensions that narrow a list are critical (RFC 5280), and so are all others that a reader must
     understand. A complete list needs no critical extension.
     """
-    from cryptography.x509 import DeltaCRLIndicator, IssuingDistributionPoint
-
-    narrow = (DeltaCRLIndicator, IssuingDistributionPoint)
+    narrow = (x509.DeltaCRLIndicator, x509.IssuingDistributionPoint)
     if any(
         extension.critical or isinstance(extension.value, narrow) for extension in entry.extensions
     ):
@@ -215,24 +197,18 @@ def _is_complete(entry: "CertificateRevocationList") -> bool:
     return not any(extension.critical for revoked in entry for extension in revoked.extensions)
 
 
-def _is_taken_back(revoked: "RevokedCertificate") -> bool:
+def _is_taken_back(revoked: x509.RevokedCertificate) -> bool:
     """Return whether an entry of a delta list ends a suspension."""
-    from cryptography.x509 import CRLReason, ReasonFlags
-
     return any(
-        isinstance(extension.value, CRLReason)
-        and extension.value.reason is ReasonFlags.remove_from_crl
+        isinstance(extension.value, x509.CRLReason)
+        and extension.value.reason is x509.ReasonFlags.remove_from_crl
         for extension in revoked.extensions
     )
 
 
-def _signs_lists(issuer: "Certificate") -> bool:
-    from cryptography.x509 import ExtensionNotFound, KeyUsage
-
-    try:
-        return issuer.extensions.get_extension_for_class(KeyUsage).value.crl_sign
-    except ExtensionNotFound:
-        return False
+def _signs_lists(issuer: x509.Certificate) -> bool:
+    usage = _extension(issuer, x509.KeyUsage)
+    return usage is not None and usage.crl_sign
 
 
 class Authority:
@@ -241,15 +217,12 @@ class Authority:
     def __init__(self, ca: Path, crl: Path | None) -> None:
         self._ca = ca
         self._crl = crl
-        self._certificates: list[Certificate] = []
+        self._certificates: list[x509.Certificate] = []
         self._lists: RevocationLists | None = None
         self._renew = ReloadedFiles([path for path in (ca, crl) if path is not None], self._load)
 
-    def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
+    def identify(self, der: bytes, *, now: datetime) -> tuple[SignerName, PublicKeyTypes]:
         """Verify a certificate; return its name and public key."""
-        from cryptography import x509
-        from cryptography.exceptions import UnsupportedAlgorithm
-
         self._renew()
         try:
             certificate = x509.load_der_x509_certificate(der)
@@ -267,7 +240,7 @@ class Authority:
         ) as error:
             raise IntegrityError("is an unreadable certificate", where="x5c") from error
 
-    def _check_path(self, leaf: "Certificate", name: str, now: datetime) -> None:
+    def _check_path(self, leaf: x509.Certificate, name: str, now: datetime) -> None:
         """Check the dates, revocation and constraints from the leaf to a trusted CA."""
         path = [leaf]
         while len(path) <= MAX_PATH:
@@ -288,8 +261,7 @@ class Authority:
             path.append(issuer)
         raise IntegrityError(f"the certificate of {name} has a chain of more than {MAX_PATH} CAs")
 
-    def _issuer(self, certificate: "Certificate") -> "Certificate | None":
-        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    def _issuer(self, certificate: x509.Certificate) -> x509.Certificate | None:
 
         algorithm = certificate.signature_hash_algorithm
         if algorithm is None or algorithm.name not in _HASHES:
@@ -310,28 +282,23 @@ class Authority:
         self._lists = RevocationLists.read(self._crl) if self._crl is not None else None
 
 
-def read_certificate(path: Path) -> "Certificate":
+def read_certificate(path: Path) -> x509.Certificate:
     """Return the first certificate in a PEM file; raise `InvalidInputError` without one."""
-    from cryptography.x509 import load_pem_x509_certificate
-
     try:
-        return load_pem_x509_certificate(read_anchor(path))
+        return x509.load_pem_x509_certificate(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError("has no readable certificate", where=str(path)) from error
 
 
-def der(certificate: "Certificate") -> bytes:
+def der(certificate: x509.Certificate) -> bytes:
     """Return the DER form of a certificate."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     return certificate.public_bytes(Encoding.DER)
 
 
-def _read_authorities(path: Path) -> "list[Certificate]":
-    from cryptography.x509 import load_pem_x509_certificates
+def _read_authorities(path: Path) -> list[x509.Certificate]:
 
     try:
-        certificates = load_pem_x509_certificates(read_anchor(path))
+        certificates = x509.load_pem_x509_certificates(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError("has no readable certificates", where=str(path)) from error
     for certificate in certificates:
@@ -344,10 +311,8 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     return certificates
 
 
-def _extension(certificate: "Certificate", kind: "type[_Extension]") -> "_Extension | None":
+def _extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
     """Return an extension; `None` if it is missing or cannot be read."""
-    from cryptography import x509
-
     unreadable = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
     try:
         return certificate.extensions.get_extension_for_class(kind).value
@@ -355,18 +320,15 @@ def _extension(certificate: "Certificate", kind: "type[_Extension]") -> "_Extens
         return None
 
 
-def _is_authority(certificate: "Certificate") -> bool:
-    from cryptography import x509
+def _is_authority(certificate: x509.Certificate) -> bool:
 
     basic = _extension(certificate, x509.BasicConstraints)
     usage = _extension(certificate, x509.KeyUsage)
     return basic is not None and basic.ca and usage is not None and usage.key_cert_sign
 
 
-def certificate_name(certificate: "Certificate") -> SignerName:
+def certificate_name(certificate: x509.Certificate) -> SignerName:
     """Return the CN of a certificate; raise `IntegrityError` unless it is one signer's name."""
-    from cryptography.x509.oid import NameOID
-
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1 or not isinstance(names[0].value, str):
         raise IntegrityError("the certificate must have exactly one CN", where="x5c")
@@ -376,10 +338,8 @@ def certificate_name(certificate: "Certificate") -> SignerName:
         raise IntegrityError(f"the certificate's CN {error.what}", where="x5c") from error
 
 
-def server_names(certificate: "Certificate") -> tuple[str, ...]:
+def server_names(certificate: x509.Certificate) -> tuple[str, ...]:
     """Return the DNS names, then the IP addresses of a server certificate, without wildcards."""
-    from cryptography import x509
-
     names = _extension(certificate, x509.SubjectAlternativeName)
     if names is None:
         return ()
@@ -387,11 +347,8 @@ def server_names(certificate: "Certificate") -> tuple[str, ...]:
     return *dns, *(str(address) for address in names.get_values_for_type(x509.IPAddress))
 
 
-def _check_leaf(certificate: "Certificate", name: str) -> None:
+def _check_leaf(certificate: x509.Certificate, name: str) -> None:
     """Reject a certificate that is not for client signatures or has unknown critical extensions."""
-    from cryptography import x509
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     problem = ""
     for extension in certificate.extensions:
         value = extension.value
@@ -410,7 +367,7 @@ def _check_leaf(certificate: "Certificate", name: str) -> None:
         raise IntegrityError(f"the certificate of {name} {problem}")
 
 
-def _check_dates(certificate: "Certificate", name: str, now: datetime) -> None:
+def _check_dates(certificate: x509.Certificate, name: str, now: datetime) -> None:
     if now < certificate.not_valid_before_utc:
         raise NotInForceError(
             f"the certificate of {name}, or of its CA, is not valid yet", hint="check the clock"

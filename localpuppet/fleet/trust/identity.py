@@ -98,12 +98,15 @@ class SignerIdentity(Value):
 
         A process that cannot read the private key passes its node's name and public key as `own`.
         """
-        from localpuppet.fleet.trust.authority import Authority
         from localpuppet.fleet.trust.signing import Verifier
 
         if own is None and self.certificate_file is None and os.access(self.key, os.R_OK):
             own = (self.name(), self.own_key.load().public_key())
-        authority = None if self.ca is None else Authority(self.ca, self.crl)
+        authority = None
+        if self.ca is not None:
+            from localpuppet.fleet.trust.authority import Authority
+
+            authority = Authority(self.ca, self.crl)
         return Verifier(self.trusted, authority, self.clock, own=own)
 
     def public_key(self) -> str | None:

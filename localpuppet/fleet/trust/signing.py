@@ -25,7 +25,6 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import bus_limits as limits
-from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.key_files import TrustedKeys, public_pem
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
     from joserfc.jwk import ECKey, RSAKey
+
+    from localpuppet.fleet.trust.authority import Authority
 
 
 _TOKEN = re.compile(rb"(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*))\.([A-Za-z0-9_-]*)")
@@ -113,7 +114,7 @@ class Verifier:
     """
 
     trusted: TrustedKeys
-    authority: Authority | None
+    authority: "Authority | None"
     clock: Clock
     _: KW_ONLY
     own: "tuple[SignerName, Ed25519PublicKey] | None" = None
@@ -157,7 +158,7 @@ class Verifier:
             raise _refused(f"kid is {name}, the certificate is {certified}'s")
         return signer
 
-    def _identified(self, authority: Authority, der: bytes) -> tuple[SignerName, _Key]:
+    def _identified(self, authority: "Authority", der: bytes) -> tuple[SignerName, _Key]:
         name, key = authority.identify(der, now=self.clock.now())
         try:
             return name, _certified(key)
