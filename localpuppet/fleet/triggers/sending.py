@@ -1,9 +1,9 @@
 """Send triggers: one message to each receiver, and wait for the outcomes that agents publish."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.converter import AllowedRange
@@ -19,15 +19,9 @@ from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.cause import Tag, Trigger, TriggerOutcome
 from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
-from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.runs.holds import rollout_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from localpuppet.fleet.trust.signing import Verifier
-    from localpuppet.node.runs.run_records import Records
-
+from localpuppet.node.runs.run_records import Records
 
 AT_ONCE = 64  # concurrent writes
 # Receivers in one message: each receiver gets all the names, so one message for all would grow the
@@ -121,7 +115,7 @@ async def send(
     )
 
 
-def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
+def paths_of(records: Records, run: str | None) -> list[tuple[NodeName, ...]]:
     """Return the paths of the causes of this node's run; `[()]` if it begins a chain.
 
     A run of an unreleased work tree has no paths: it must trigger no other node.
@@ -158,14 +152,14 @@ class AwaitedRun(Value):
 
 
 async def ends(
-    awaited: "Mapping[NodeName, AwaitedRun]",
-    kv: "KeyValue",
-    verifier: "Verifier",
+    awaited: Mapping[NodeName, AwaitedRun],
+    kv: KeyValue,
+    verifier: Verifier,
     *,
     sender: str,
     ttl: float,
     patience: float,
-    on_end: "Callable[[str, End], None]",
+    on_end: Callable[[str, End], None],
 ) -> Ends:
     """Return the outcome of each node's cause; `None` if none was received in time.
 
@@ -185,7 +179,7 @@ async def ends(
     return waiting.ends
 
 
-async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
+async def _wait(kv: KeyValue, waiting: "_Waiting", seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not waiting.done:
@@ -199,12 +193,12 @@ async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
 class _Waiting:
     def __init__(
         self,
-        awaited: "Mapping[NodeName, AwaitedRun]",
-        verifier: "Verifier",
+        awaited: Mapping[NodeName, AwaitedRun],
+        verifier: Verifier,
         *,
         sender: str,
         good: float,
-        on_end: "Callable[[str, End], None]",
+        on_end: Callable[[str, End], None],
     ) -> None:
         self._awaited = {str(name): cause for name, cause in awaited.items()}
         self._sender = sender
@@ -256,7 +250,7 @@ def _end(uuid: str, outcome: str, *, run: str | None = None, reason: str = "") -
     return {"uuid": uuid, "run": run, "outcome": outcome, "reason": reason}
 
 
-def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
+def _is_free(status: Mapping[str, Any], *, since: float) -> bool:
     """Return whether a node's status says that it owed no run after `since`, by its clock."""
     if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
         return False
@@ -266,7 +260,7 @@ def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
         return False
 
 
-async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
+async def _look(kv: KeyValue, waiting: _Waiting) -> None:
     """Read the published status of the nodes until all have an outcome."""
     async with aclosing(kv.watch(layout.PRESENCE)) as changes:
         async for change in changes:
@@ -276,9 +270,7 @@ async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
                 return
 
 
-async def doubts(
-    kv: "KeyValue", verifier: "Verifier", sent: "SendResult", *, ttl: int
-) -> list[str]:
+async def doubts(kv: KeyValue, verifier: Verifier, sent: SendResult, *, ttl: int) -> list[str]:
     """Return why some receivers may report no outcome; empty if the store is unreachable."""
     try:
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.trust import key_files
+from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.x509 import Certificate
-
-    from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 
 class SignerIdentity(Value):
@@ -32,7 +31,7 @@ class SignerIdentity(Value):
     ca: Path | None
     crl: Path | None
     pinned: Path
-    clock: "Clock"
+    clock: Clock
 
     @property
     def own_key(self) -> key_files.OwnKey:
@@ -68,14 +67,12 @@ class SignerIdentity(Value):
 
         return read_certificate(self.certificate_file)
 
-    def signer(self, *, make: bool = True) -> "MessageSigner":
+    def signer(self, *, make: bool = True) -> MessageSigner:
         """Return the message signer.
 
         `make` creates a missing key: with the default settings and the bus on this machine, no
         other node has to know it.
         """
-        from localpuppet.fleet.trust.signing import MessageSigner
-
         certificate = self.certificate()
         if certificate is None:
             name = self.name()  # first: a refused name is the error to report
@@ -93,13 +90,11 @@ class SignerIdentity(Value):
             )
         return MessageSigner(self.name(), key, certificate=der(certificate))
 
-    def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> "Verifier":
+    def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> Verifier:
         """Return the signature verifier: pinned keys, the CA, and this node's own key.
 
         A process that cannot read the private key passes its node's name and public key as `own`.
         """
-        from localpuppet.fleet.trust.signing import Verifier
-
         if own is None and self.certificate_file is None and os.access(self.key, os.R_OK):
             own = (self.name(), self.own_key.load().public_key())
         authority = None
