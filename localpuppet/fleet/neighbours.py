@@ -194,7 +194,6 @@ class ReinstalledNode:
         import asyncio
 
         from localpuppet.fleet.bus.layout import INVENTORY
-        from localpuppet.fleet.inventory.admission import EntryRefusal
 
         name = self._fleet.name
         try:
@@ -205,8 +204,8 @@ class ReinstalledNode:
         if stored is None:
             return None
         [(_, entry)] = self._fleet.admission().entries({name: stored.value})
-        if isinstance(entry, EntryRefusal):
-            raise IntegrityError(entry.reason, where=f"the entry of {name}")
+        if isinstance(entry, str):
+            raise IntegrityError(entry, where=f"the entry of {name}")
         return entry
 
 

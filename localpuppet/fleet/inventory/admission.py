@@ -187,19 +187,13 @@ def _network(word: str) -> IPv4Network | IPv6Network:
         ) from error
 
 
-class EntryRefusal(Value):
-    """A rejected entry or tombstone."""
-
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedEntry:
-    """An entry from the bus."""
+    """An entry from the bus: its rows, or why it is rejected."""
 
     node: str
     token: bytes
-    found: "EntryRows | EntryRefusal"
+    found: "EntryRows | str"
     revision: int = 0
 
 
@@ -221,38 +215,34 @@ class EntryAdmission:
     policy: Path
     now: Callable[[], float]
 
-    def entries(
-        self, tokens: Mapping[str, bytes]
-    ) -> Iterator[tuple[str, InventoryEntry | EntryRefusal]]:
+    def entries(self, tokens: Mapping[str, bytes]) -> Iterator[tuple[str, InventoryEntry | str]]:
         """Yield each node with the entry in its message, or why it is rejected."""
         # All signatures first: that takes a seventh less, as it stays in the processor's caches.
         payloads = [(name, self._payload(name, token)) for name, token in tokens.items()]
         claims = cache(partial(read_claims, self.claims))
         for name, payload in payloads:
-            yield name, self._entry(name, payload, claims)
+            yield name, payload if isinstance(payload, str) else self._entry(name, payload, claims)
 
-    def _payload(self, name: str, token: bytes) -> bytes | EntryRefusal:
+    def _payload(self, name: str, token: bytes) -> bytes | str:
         try:
             signed = self.verifier.verify(token, MessageKind.INVENTORY)
         except LocalpuppetError as error:
-            return EntryRefusal(reason=one_line(str(error)))
+            return one_line(str(error))
         if signed.signer != name:
-            return EntryRefusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
+            return f"signed by {signed.signer}, but found at the key of {name}"
         return signed.payload
 
     def _entry(
-        self, name: str, payload: bytes | EntryRefusal, claims: Callable[[], ClaimPolicy | None]
-    ) -> InventoryEntry | EntryRefusal:
-        if isinstance(payload, EntryRefusal):
-            return payload
+        self, name: str, payload: bytes, claims: Callable[[], ClaimPolicy | None]
+    ) -> InventoryEntry | str:
         try:
             entry = InventoryEntry.parse(payload)
             problem = refusal(entry, name, claims())
         except LocalpuppetError as error:
-            return EntryRefusal(reason=one_line(str(error)))
+            return one_line(str(error))
         if entry.at > self.now() + AHEAD:
             problem = problem or "has a timestamp in the future (check its node's clock)"
-        return entry if problem is None else EntryRefusal(reason=problem)
+        return problem or entry
 
     def distrust(self, name: str, token: bytes) -> str | None:
         """Return why an entry is not trusted now; old dates and unreadable files do not count."""
@@ -265,23 +255,19 @@ class EntryAdmission:
         except IntegrityError as error:
             return one_line(str(error))
 
-    def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | EntryRefusal:
+    def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | str:
         """Return a tombstone and its signer, or why it is rejected."""
         try:
             signed = self.verifier.verify(token, MessageKind.TOMBSTONE)
             tombstone = Tombstone.parse(signed.payload)
-            decision = policies.decide(
-                policies.read_policy(self.policy), signed.signer.caller, "forget"
-            )
+            reason = policies.refusal(self.policy, signed.signer, "forget")
         except LocalpuppetError as error:
-            return EntryRefusal(reason=one_line(str(error)))
+            return one_line(str(error))
         if tombstone.node != name:
-            return EntryRefusal(reason=f"is about {tombstone.node}, but found at the key of {name}")
+            return f"is about {tombstone.node}, but found at the key of {name}"
         if tombstone.at > self.now() + AHEAD:
-            return EntryRefusal(reason="has a timestamp in the future (check its signer's clock)")
-        return (
-            (tombstone, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
-        )
+            return "has a timestamp in the future (check its signer's clock)"
+        return reason or (tombstone, signed.signer)
 
 
 def read_claims(path: Path) -> ClaimPolicy | None:

@@ -29,7 +29,7 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.layout import INVENTORY, TOMBSTONES
 from localpuppet.fleet.bus.store_calls import log_failure, ours, unending
-from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
+from localpuppet.fleet.inventory.admission import EntryAdmission, ReceivedEntry
 from localpuppet.fleet.inventory.reading import UnlistedNodes, refuse_lost, unlisted_nodes
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
@@ -272,7 +272,7 @@ class ViewFollower:
                 ReceivedEntry(
                     node=node,
                     token=tokens[node],
-                    found=found if isinstance(found, EntryRefusal) else EntryRows.of(found),
+                    found=found if isinstance(found, str) else EntryRows.of(found),
                     revision=named[node].revision,
                 )
                 for node, found in self.admission.entries(tokens)
@@ -284,10 +284,8 @@ class ViewFollower:
         for entry in entries:
             node = entry.key.removeprefix(TOMBSTONES)
             tombstone = self.admission.tombstone(node, entry.value)
-            if isinstance(tombstone, EntryRefusal):
-                self.log.warning(
-                    f"{node} is not forgotten: {tombstone.reason}", kind=LineKind.STRANGER
-                )
+            if isinstance(tombstone, str):
+                self.log.warning(f"{node} is not forgotten: {tombstone}", kind=LineKind.STRANGER)
             elif self.view.forget(tombstone[0], by=tombstone[1]):
                 self.companion.drop(node)
                 self.log.info(f"{node} was forgotten by {tombstone[1]}", kind=LineKind.INVENTORY)

@@ -329,7 +329,7 @@ class View:
             larger = size + len(token) - stored
             reasons[node] = ""
             if not isinstance(found, EntryRows):
-                reasons[node] = found.reason
+                reasons[node] = found
             elif forgotten is not None and found.at <= forgotten:
                 pass  # a tombstone needs no further line
             elif found.at < at:

@@ -12,7 +12,7 @@ from pathlib import Path
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory import view as views
-from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
+from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.tables import NAMES
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
@@ -43,7 +43,7 @@ def received(after: float, *, text: str = "x") -> list[ReceivedEntry]:
 
 
 def refused() -> Iterable[ReceivedEntry]:
-    yield ReceivedEntry(node="x01.example.com", token=b"x", found=EntryRefusal(reason="no key"))
+    yield ReceivedEntry(node="x01.example.com", token=b"x", found="no key")
 
 
 # The messages of the steps that take them, by number. Those of step 7 are older than what was seen.

@@ -18,7 +18,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import DamagedError
-from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry, Tombstone
+from localpuppet.fleet.inventory.admission import ReceivedEntry, Tombstone
 from localpuppet.fleet.inventory.entry import ExportedServer, InventoryEntry
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
@@ -228,7 +228,7 @@ def test_a_refused_entry_is_recorded_and_replaces_nothing(view: View, clock: Clo
     web = entry(WEB.name, at=NOW)
     _take(view, web)
     clock.now += 5
-    view.take([ReceivedEntry(node=WEB.name, token=b"x", found=EntryRefusal(reason="a stranger's"))])
+    view.take([ReceivedEntry(node=WEB.name, token=b"x", found="a stranger's")])
     assert view.entry(NodeName(WEB.name)) == web
     (refused,) = view.refused()
     assert (refused.node, refused.reason, refused.since) == (WEB.name, "a stranger's", NOW + 5)
@@ -315,9 +315,7 @@ def test_strangers_cannot_fill_the_disk_with_refusals(tmp_path: Path, clock: Clo
     view = View(tmp_path / "view.sqlite", now=clock, refusals=3)
     _take(view, entry(WEB.name, at=NOW))
     names = [*(f"n{n}.example.com" for n in range(9)), WEB.name]
-    view.take(
-        [ReceivedEntry(node=name, token=b"x", found=EntryRefusal(reason="no")) for name in names]
-    )
+    view.take([ReceivedEntry(node=name, token=b"x", found="no") for name in names])
     assert {one.node for one in view.refused()} == {*names[:3], WEB.name}
 
 
