@@ -137,18 +137,10 @@ def test_the_state_of_a_node_has_its_entry_exports_and_refusal(view: View) -> No
     exporting = entry(DB, at=THEN, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     for one in (entry(WEB, at=THEN - 1), exporting):
         view.take([ReceivedEntry(node=one.node, token=b"", found=EntryRows.of(one))])
-<<<<<<< HEAD
-    view.take([ReceivedEntry(node=WEB, token=b"", found=EntryRefusal(reason="is rubbish"))])
+    view.take([ReceivedEntry(node=WEB, token=b"", found="is rubbish")])
     web, stranger = view.standing([WEB, STRANGER]).values()
     assert web == NodeState(at=THEN - 1, exports=None, refused="is rubbish")
     assert stranger == NodeState(at=None, exports=None, refused="")
-=======
-    view.take([ReceivedEntry(node=WEB, token=b"", found="is rubbish")])
-    assert view.standing([WEB, STRANGER]) == {
-        WEB: NodeState(at=THEN - 1, exports=None, refused="is rubbish"),
-        STRANGER: NodeState(at=None, exports=None, refused=""),
-    }
->>>>>>> 92e467c0 (inventory: return the reason of a rejected entry as a text)
     assert view.standing([DB]) == {DB: NodeState(at=THEN, exports="e" * 64, refused="")}
     assert view.standing([]) == {}
 
