@@ -5,7 +5,6 @@ into a file: `python -m tests.node.enc.instance.metadata 169.254.169.254 80 PAGE
 """
 
 import json
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -53,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-Manners = Callable[[_Handler], None]
+Manners = Callable[[_Handler], object]
 
 
 class MetadataService(ThreadingHTTPServer):
@@ -118,52 +117,6 @@ def openstack(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
 
 def _pages(path: str, instance_id: str, other: str, user_data: bytes | None) -> dict[str, bytes]:
     return {path: instance_id.encode()} | ({} if user_data is None else {other: user_data})
-
-
-# Misbehaviours.
-
-
-def never(handler: _Handler) -> None:
-    """Accept the connection, and send nothing."""
-    handler.server.finished.wait(60)
-
-
-def huge(handler: _Handler) -> None:
-    handler.send(200, b"x" * 3_000_000)
-
-
-def redirect(handler: _Handler) -> None:
-    port = handler.server.server_port
-    handler.send(302, b"", Location=f"http://127.0.0.1:{port}/elsewhere")
-
-
-def error(handler: _Handler) -> None:
-    """Answer with an internal error."""
-    handler.send(500, b"")
-
-
-def no_http(handler: _Handler) -> None:
-    """Answer in another protocol."""
-    handler.wfile.write(b"SECRET-2.0\r\n\x00\x1b[31m\r\n")
-
-
-def no_chunks(handler: _Handler) -> None:
-    """Announce chunks, and send none."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n")
-
-
-def many_headers(handler: _Handler) -> None:
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"X-More: y\r\n" * 10_000 + b"\r\n")
-
-
-def rubbish(handler: _Handler) -> None:
-    """Answer with text that is not an instance id."""
-    handler.send(200, b"\xff\x00 <html>\r\nX-Evil: \x1b[31m</html>")
-
-
-def reset(handler: _Handler) -> None:
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    handler.connection.close()
 
 
 def main(address: str, port: str, pages: str, requests: str) -> None:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,21 +57,43 @@ def test_ec2_is_queried_only_with_a_token() -> None:
         assert running.requests == ["PUT /latest/api/token"]
 
 
+def reset(asked: Any) -> None:
+    asked.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    asked.connection.close()
+
+
+MISBEHAVIOURS: dict[str, tuple[Manners, str]] = {
+    "silence": (lambda asked: asked.server.finished.wait(60), "timed out"),
+    "a huge body": (lambda asked: asked.send(200, b"x" * 3_000_000), "too large"),
+    "a redirect": (
+        lambda asked: asked.send(302, b"", Location=f"http://127.0.0.1:{asked.server.server_port}"),
+        "answered 302",
+    ),
+    "an error": (lambda asked: asked.send(500, b""), "answered 500"),
+    "another protocol": (
+        lambda asked: asked.wfile.write(b"SECRET-2.0\r\n\x00\x1b[31m\r\n"),
+        "did not answer with HTTP",
+    ),
+    "10,000 headers": (
+        lambda asked: asked.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"X: y\r\n" * 10_000 + b"\r\n"),
+        "did not answer with HTTP",
+    ),
+    "a reset connection": (reset, "cannot be asked"),
+    "no chunks after their header": (
+        lambda asked: asked.wfile.write(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n"
+        ),
+        "did not answer with HTTP",
+    ),
+    "no instance id": (
+        lambda asked: asked.send(200, b"\xff\x00 <html>\r\nX-Evil: \x1b[31m</html>"),
+        "sent an invalid answer",
+    ),
+}
+
+
 @EVERY
-@pytest.mark.parametrize(
-    ("manners", "message"),
-    [
-        (metadata.never, "timed out"),
-        (metadata.huge, "too large"),
-        (metadata.redirect, "answered 302"),
-        (metadata.error, "answered 500"),
-        (metadata.no_http, "did not answer with HTTP"),
-        (metadata.many_headers, "did not answer with HTTP"),
-        (metadata.reset, "cannot be asked"),
-        (metadata.no_chunks, "did not answer with HTTP"),
-        (metadata.rubbish, "sent an invalid answer"),
-    ],
-)
+@pytest.mark.parametrize(("manners", "message"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_a_misbehaving_service_is_named(service: Service, manners: Manners, message: str) -> None:
     for seconds in (0.2, 4, 32) if "timed" in message else (PATIENCE,):
         with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
