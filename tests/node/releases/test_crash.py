@@ -23,10 +23,18 @@ CALLS = ("rename", "syncfs", "symlink", "unlink", "fsync", "mkdir", "write", "op
 KILLED = 2
 # System calls of git on a mirror and on a tree.
 GIT_CALLS = ("write", "openat", "rename", "unlink", "link", "mkdir")
-REFUSALS = [
-    (call, error)
-    for call in ("write", "fsync", "rename", "symlink", "mkdir")
-    for error in ("ENOSPC", "EIO")
+# A system call, what happens at it, and how many of its calls are hit in the suite.
+FAULTS = [
+    *((call, "signal=KILL", KILLED) for call in CALLS),
+    *(
+        (call, f"error={error}", 1)
+        for call in ("write", "fsync", "rename", "symlink", "mkdir")
+        for error in ("ENOSPC", "EIO")
+    ),
+]
+SAMPLE = [
+    *(("write", "signal=KILL", KILLED), ("rename", "signal=KILL", KILLED)),
+    *(("write", "error=ENOSPC", 1), ("fsync", "error=EIO", 1)),
 ]
 
 
@@ -79,15 +87,19 @@ def converges(node: Node, message: str) -> None:
     assert rubbish(node) == [], message
 
 
-@pytest.mark.parametrize("call", with_sample(CALLS, "write", "rename"))
-def test_staging_succeeds_after_a_kill_at_a_call(site: Node, forge: Forge, call: str) -> None:
+@pytest.mark.parametrize(("call", "fault", "hits"), with_sample(FAULTS, *SAMPLE))
+def test_staging_again_succeeds_after_a_fault_at_a_system_call(
+    site: Node, forge: Forge, call: str, fault: str, hits: int
+) -> None:
     site.run("stage", code=0)
     release(site, forge, "r2")
     total = count(site, call)
-    for number in crash_points(total, KILLED):
-        killed = stage(site, "-e", f"inject={call}:signal=KILL:when={number}")
-        assert killed.returncode == -9, f"{call} {number} of {total}: {killed.stderr}"
-        converges(site, f"{call} {number}")
+    for number in crash_points(total, hits):
+        where = f"{call} {number} of {total}: {fault}"
+        done = stage(site, "-e", f"inject={call}:{fault}:when={number}")
+        assert (done.returncode == -9) == (fault == "signal=KILL"), f"{where}: {done.stderr}"
+        assert not re.search("Traceback|bug", done.stderr), f"{where}: {done.stderr}"
+        converges(site, where)
         forget(site)
 
 
@@ -120,23 +132,3 @@ def test_staging_again_succeeds_after_a_kill_of_git_at_a_system_call(
     else:
         pytest.fail(f"git still makes {call} {number} times")
     assert failed, "no process was killed"
-
-
-@pytest.mark.parametrize(
-    ("call", "error"), with_sample(REFUSALS, ("write", "ENOSPC"), ("fsync", "EIO"))
-)
-def test_staging_again_succeeds_after_a_disk_failure_at_a_system_call(
-    site: Node, forge: Forge, call: str, error: str
-) -> None:
-    site.run("stage", code=0)
-    release(site, forge, "r2")
-    total = count(site, call)
-    for number in crash_points(total, 1):
-        refused = stage(site, "-e", f"inject={call}:error={error}:when={number}")
-        assert "Traceback" not in refused.stderr
-        assert "bug" not in refused.stderr, f"{call} {number}: {refused.stderr}"
-        site.run("release", "verify", "web/tags/r1", code=0)
-        site.run("stage", "web/tags/r2", code=0)
-        site.run("release", "verify", "--all", code=0)
-        assert rubbish(site) == []
-        forget(site)
