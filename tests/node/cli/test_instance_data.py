@@ -57,13 +57,9 @@ def test_the_command_reports_that_a_node_has_no_instance_data(node: Node) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        {"service": "gce"},
-        {"service": "http://192.0.2.1/"},
-        {"service": "ec2", "address": "192.0.2.1"},
-        {"cloud_init": True},
-        {"cloud_init": {"run_dir": ""}},
-        {"leases": []},
-        "ec2",
+        *({"service": "gce"}, {"service": "http://192.0.2.1/"}),
+        *({"service": "ec2", "address": "192.0.2.1"}, {"cloud_init": True}),
+        *({"cloud_init": {"run_dir": ""}}, {"leases": []}, "ec2"),
     ],
 )
 def test_unknown_services_and_addresses_are_refused(node: Node, body: object) -> None:

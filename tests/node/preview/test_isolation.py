@@ -344,15 +344,9 @@ def test_a_forged_reason_or_query_is_kept_as_a_text(tmp_path: Path) -> None:
 
 def test_a_forged_result_does_not_ask_for_files_of_the_job(tmp_path: Path) -> None:
     """Whether they exist shows nowhere, and localpuppet does not look for them."""
-    names = [
-        str(tmp_path / "secret"),
-        "/dev",
-        "/proc/self/environ",
-        "../secret",
-        "a\0b",
-        "/nowhere",
-    ]
-    (tmp_path / "secret").write_text("canary")
+    secret = tmp_path / "secret"
+    secret.write_text("canary")
+    names = [str(secret), "/dev", "/proc/self/environ", "../secret", "a\0b", "/nowhere"]
     kinds = ("files", "absent", "present", "listed")
     texts = {
         f"{kind}: {name}": _forged(

@@ -108,16 +108,9 @@ def test_only_error_lines_of_apt_count() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{}",
-        "Could not find class {} for node",
-        "the password is {}",
-        "value '{}",
-        "got '{}' \"and {}\" `{}`",
-        "it didn't accept {} as user's password",
-        "failed:{}",
-        "failed: {}.",
-        "[{}] ({}) {{{}}}",
-        "(file: /etc/{}, line: 3, column: 1)",
+        *("{}", "Could not find class {} for node", "the password is {}", "value '{}"),
+        *("got '{}' \"and {}\" `{}`", "it didn't accept {} as user's password", "failed:{}"),
+        *("failed: {}.", "[{}] ({}) {{{}}}", "(file: /etc/{}, line: 3, column: 1)"),
     ],
 )
 def test_a_word_that_is_not_puppets_never_leaves_the_node(text: str, secret: str) -> None:
@@ -198,19 +191,13 @@ def test_a_huge_manifest_is_read_in_one_pass(unit: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Could not find class ::{} for web01",
-        "Unknown function: '{}'",
-        "Unknown variable: '{}'",
-        "Could not find template '{}'",
+        *("Could not find class ::{} for web01", "Unknown function: '{}'"),
+        *("Unknown variable: '{}'", "Could not find template '{}'"),
         "parameter '{}' expects an Integer value",
-        "Duplicate declaration: User[{}] is already declared",
-        "Class[{}]: expects a value",
-        "{}[title]: expects a value",
-        "source(s) puppet:///modules/{}",
-        "Operator '{}' is not applicable",
-        "returned {} instead of one of [0]",
-        "returned 1 instead of one of [{}]",
-        "\x000\x00 {} Unknown variable: 'app'",
+        *("Duplicate declaration: User[{}] is already declared", "Class[{}]: expects a value"),
+        *("{}[title]: expects a value", "source(s) puppet:///modules/{}"),
+        *("Operator '{}' is not applicable", "returned {} instead of one of [0]"),
+        *("returned 1 instead of one of [{}]", "\x000\x00 {} Unknown variable: 'app'"),
     ],
 )
 @pytest.mark.parametrize(

@@ -61,16 +61,8 @@ def test_no_decision_contradicts_puppet() -> None:
 
 def test_a_type_that_only_puppet_can_read_is_left_to_puppet() -> None:
     for text in (
-        "Stdlib::Port",
-        "Integer[$x]",
-        'Enum["a${b}"]',
-        "Integer[1",
-        "Integer]",
-        "[Integer]",
-        "Integer Integer",
-        "Enum['a',]",
-        "Variant[" * 100 + "Integer" + "]" * 100,
-        "",
+        *("Stdlib::Port", "Integer[$x]", 'Enum["a${b}"]', "Integer[1", "Integer]", "[Integer]"),
+        *("Integer Integer", "Enum['a',]", "Variant[" * 100 + "Integer" + "]" * 100, ""),
     ):
         type_ = read(text)
         assert type_ is None or fits(type_, []) is None, text

@@ -208,7 +208,7 @@ def test_the_error_of_an_unknown_source_suggests_a_similar_one(web_site: Release
 
 def test_only_one_process_stages_and_it_releases_the_lock(web_site: ReleaseSite) -> None:
     lock = web_site.store.locks.take_for_changes()
-    with pytest.raises(BusyError):
+    with pytest.raises(BusyError, match="another process changes the store"):
         web_site.staging().stage(R1)
     lock.release()
     web_site.servers.away.add(url("ntp"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import BusyError, IntegrityError, StateError
+from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.node.releases.store import Store, tree_digest
 from tests.rigs.staged import tree_of
 
@@ -239,14 +239,6 @@ def test_a_new_staging_directory_removes_old_ones(store: Store) -> None:
     new = store.staging()
     assert (old.exists(), list(new.iterdir())) == (False, [])
     assert list(new.parent.iterdir()) == [new]
-
-
-def test_only_one_process_changes_the_store(store: Store) -> None:
-    lock = store.locks.take_for_changes()
-    with pytest.raises(BusyError, match="another process changes the store"):
-        Store(store.objects.parent).locks.take_for_changes()
-    lock.release()
-    store.locks.take_for_changes().release()
 
 
 def test_a_file_at_the_size_of_one_read_is_read_completely(tmp_path: Path) -> None:

@@ -166,19 +166,8 @@ def test_a_report_above_the_limit_is_not_read(run: RunDirectory) -> None:
 
 SOURCE = "Notice: /Stage[main]/Main/File[/x]/content: "
 LINES = [
-    SOURCE,
-    SOURCE.rstrip(),
-    f"{SOURCE}content changed",
-    "--- /x",
-    "+secret",
-    "",
-    "Notice: done",
-    "reading:",
-    "λ" * 30,
-    "x" * 90,
-    '"quoted"',
-    "a\rb",
-    f"{SOURCE}\r",
+    *(SOURCE, SOURCE.rstrip(), f"{SOURCE}content changed", "--- /x", "+secret", ""),
+    *("Notice: done", "reading:", "λ" * 30, "x" * 90, '"quoted"', "a\rb", f"{SOURCE}\r"),
 ]
 
 

@@ -237,11 +237,8 @@ def test_only_a_run_that_starts_ends_a_rollback(site: Site, refused: bool) -> No
 @pytest.mark.parametrize(
     "options",
     [
-        {"noop": True},
-        {"tags": "web"},
-        {"extra": ("--tags=web",)},
-        {"extra": ("--skip_tags", "web")},
-        {"document": DOCUMENT},
+        *({"noop": True}, {"tags": "web"}, {"extra": ("--tags=web",)}),
+        *({"extra": ("--skip_tags", "web")}, {"document": DOCUMENT}),
     ],
 )
 def test_a_noop_partial_or_rolled_back_run_does_not_move_the_ledger(

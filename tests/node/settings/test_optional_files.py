@@ -9,12 +9,8 @@ import pytest
 from tests.rigs.node import Node
 
 OPTIONAL = [
-    "localpuppet.yaml",
-    "manifests/default.pp",
-    "enc/enc.sh",
-    "modules/app/trunk/enc.yaml",
-    "modules/app/trunk/hiera.yaml",
-    "modules/app/trunk/manifest.lock",
+    *("localpuppet.yaml", "manifests/default.pp", "enc/enc.sh", "modules/app/trunk/enc.yaml"),
+    *("modules/app/trunk/hiera.yaml", "modules/app/trunk/manifest.lock"),
 ]
 
 

@@ -192,12 +192,9 @@ def test_the_page_has_all_parts() -> None:
     assert not page.open
     assert page.elements["section"] == 10
     for text in (
-        "1,204 nodes: 1,167 unaffected",
-        "31 to add, 57 to change, 10 to remove",
-        "2 nodes fail to compile with the change",
-        "web26.example.com",
-        "Service[nginx-exporter]",
-        "37 catalogs compiled",
+        *("1,204 nodes: 1,167 unaffected", "31 to add, 57 to change, 10 to remove"),
+        *("2 nodes fail to compile with the change", "web26.example.com"),
+        *("Service[nginx-exporter]", "37 catalogs compiled"),
     ):
         assert text in page.text
 

@@ -93,11 +93,7 @@ def test_unreadable_data_is_refused(tmp_path: Path, name: str, text: str, proble
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "---\n",
-        "--- # nothing yet\n",
-        "--- ~\n",
-        "a: &x 1\nb: &x 2\nc: *x\n",
+        *("", "---\n", "--- # nothing yet\n", "--- ~\n", "a: &x 1\nb: &x 2\nc: *x\n"),
         "a: 1\n---\n- b\n",
     ],
 )
