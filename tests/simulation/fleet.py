@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.sqlite import ALWAYS
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause, Trigger
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Path
-from localpuppet.fleet.triggers.trigger_admission import Admission, AdmittedTrigger, Loop, next_path
+from localpuppet.fleet.triggers.trigger_admission import Admission, AdmittedTrigger, next_path
 
 START = 1_795_000_000
 TTL = 180
@@ -62,7 +62,7 @@ class Fleet:
         edges: list[list[int]],
         *,
         coalescer: type[Coalescer] = Coalescer,
-        path: Callable[..., Path | Loop] = next_path,
+        path: Callable[..., Path | str] = next_path,
     ) -> None:
         self._coalescer = coalescer
         self._path = path
@@ -199,8 +199,8 @@ class Fleet:
             return
         receiver = run.unsent.pop()
         path = self._path(run.paths, me=node.name, receiver=receiver)
-        if isinstance(path, Loop):
-            self.say(node, "blocked", to=receiver, reason=path.reason)
+        if isinstance(path, str):
+            self.say(node, "blocked", to=receiver, reason=path)
             return
         trigger = Trigger(
             hostname=node.name,

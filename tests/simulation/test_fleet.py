@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Path
-from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from localpuppet.fleet.triggers.trigger_admission import next_path
 from tests.rigs.crash_points import FULL
 from tests.rigs.long import with_sample
 from tests.rigs.quick import examples
@@ -322,14 +322,14 @@ class RestoresHalf(Coalescer):
         return super().restore(list(causes)[-1:])
 
 
-def mixes(paths: tuple[Path, ...], *, me: NodeName, receiver: NodeName) -> Path | Loop:
+def mixes(paths: tuple[Path, ...], *, me: NodeName, receiver: NodeName) -> Path | str:
     """Starts a new chain if the run has several causes."""
     return next_path(paths, me=me, receiver=receiver) if len(paths) == 1 else (me,)
 
 
 def ignores_the_receiver(
     paths: tuple[Path, ...], *, me: NodeName, receiver: NodeName
-) -> Path | Loop:
+) -> Path | str:
     """Relies on the receiver to notice the loop."""
     return (*paths[0], me)
 

@@ -40,11 +40,11 @@ from localpuppet.fleet.exports import recording
 from localpuppet.fleet.exports.collectors import CollectorResult, Search, TakenResource
 from localpuppet.fleet.exports.resource import named_type
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
-from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
+from localpuppet.fleet.inventory.reading import InventoryAnswer
 from localpuppet.fleet.leases.keeper import Keeper, LockUser
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from localpuppet.fleet.triggers.trigger_admission import next_path
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.node.runs.run_records import Records, RunDirectory
@@ -161,11 +161,11 @@ class InventoryCalls:
         question = FunctionCall.of(call.function, call.arguments)
         directory = self._records.running(run)
         inventory_answer = await self.ask(question, run=None if directory is None else directory.id)
-        if isinstance(inventory_answer, UnansweredQuery):
+        if isinstance(inventory_answer, str):
             if directory is not None:
-                note_query(directory, self._failed(question, inventory_answer.reason))
+                note_query(directory, self._failed(question, inventory_answer))
             raise UnavailableError(
-                f"could not ask: {one_line(inventory_answer.reason)}{self._before(question)}",
+                f"could not ask: {one_line(inventory_answer)}{self._before(question)}",
                 where=f"{question.function}()",
                 hint=HINT,
             )
@@ -180,8 +180,8 @@ class InventoryCalls:
 
     async def ask(
         self, question: FunctionCall, *, run: RunId | None = None
-    ) -> InventoryAnswer[FunctionReply] | UnansweredQuery:
-        """Return the answer to a query, or `UnansweredQuery`.
+    ) -> InventoryAnswer[FunctionReply] | str:
+        """Return the answer to a query, or the reason for no answer.
 
         Raises:
             InvalidInputError: The query is invalid.
@@ -189,7 +189,7 @@ class InventoryCalls:
         try:
             return await self._asking.ask(question.answer, run=run)
         except (StateError, UnavailableError) as error:
-            return UnansweredQuery(reason=str(error))
+            return str(error)
 
     def _failed(self, question: FunctionCall, reason: str) -> RecordedQuery:
         return RecordedQuery(
@@ -292,8 +292,8 @@ class ExportCalls:
         self, kind: str, search: Search, *, run: RunId | None
     ) -> InventoryAnswer[CollectorResult]:
         answer = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
-        if isinstance(answer, UnansweredQuery):
-            raise UnavailableError(f"could not ask: {one_line(answer.reason)}", hint=HINT)
+        if isinstance(answer, str):
+            raise UnavailableError(f"could not ask: {one_line(answer)}", hint=HINT)
         return answer
 
     def _note(self, run: RunDirectory | None, collected: recording.CollectorRecord) -> None:
@@ -352,17 +352,17 @@ class TriggerCalls:
     def _hold(self, call: sending.Outgoing, run: RunId) -> dict[str, Any]:
         me, paths = NodeName(self._sender.signer.name), list(self._sender.paths(run))
         ways = {host: next_path(paths, me=me, receiver=host) for host in call.hosts}
-        kept = [host for host, way in ways.items() if not isinstance(way, Loop)]
+        kept = [host for host, way in ways.items() if not isinstance(way, str)]
         if kept:
             self._held.hold(run, replace(call, hosts=tuple(kept)), uuid=str(uuid.uuid4()))
-        dropped = {host: way.reason for host, way in ways.items() if isinstance(way, Loop)}
+        dropped = {host: way for host, way in ways.items() if isinstance(way, str)}
         return {"sent": kept, "dropped": _listed(dropped)}
 
     async def _receivers(self, kick: Kick) -> tuple[NodeName, ...]:
         answer = await self._inventory.ask(kick.question)
-        if isinstance(answer, UnansweredQuery):
+        if isinstance(answer, str):
             raise UnavailableError(
-                f"could not query the nodes to run: {one_line(answer.reason)}",
+                f"could not query the nodes to run: {one_line(answer)}",
                 where="kick",
                 hint="run the same query with 'localpuppet query'",
             )

@@ -46,7 +46,7 @@ class RequestService:
 
     async def ask(
         self, question: Callable[[reading.InventoryReader], T], *, run: RunId | None
-    ) -> reading.InventoryAnswer[T] | reading.UnansweredQuery:
+    ) -> reading.InventoryAnswer[T] | str:
         """Return the answer to a query of a run; without a run, it must be as new as possible."""
         async with self._lend(run) as reader:
             # In another thread: a query over ten thousand nodes must not block the agent.

@@ -17,7 +17,6 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.cli.requests import known_nodes
 from localpuppet.fleet.inventory.entry import NOTHING, text_of
-from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import (
@@ -414,8 +413,8 @@ def asked_query(node: NodeApp, arguments: Sequence[Json]) -> "InventoryAnswer[Fu
 
     calls = FleetApp(node).inventory_calls(render.note)
     reply = run(calls.ask(FunctionCall.of("query", [*arguments])))
-    if isinstance(reply, UnansweredQuery):
-        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
+    if isinstance(reply, str):
+        raise UnavailableError(f"cannot answer the query: {reply}", where="inventory")
     for text in reply.answer.unknown:
         render.note(f"warning: {text}")
     return reply

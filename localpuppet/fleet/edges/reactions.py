@@ -43,7 +43,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_CAUSE_QUERY
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
 from localpuppet.fleet.triggers.cause import AnswerChange, CauseKind, ChangeKind, RunCause
-from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from localpuppet.fleet.triggers.trigger_admission import next_path
 
 
 class AnswerDigest(Value):
@@ -408,7 +408,7 @@ def _verdict(peer: ChangedPeer, me: NodeName) -> _Verdict:
     if not chains:
         return _Verdict(blocked=f"what {peer.node} says has led to its run is not a chain")
     path = next_path(chains, me=peer.node, receiver=me)
-    return _Verdict(blocked=path.reason) if isinstance(path, Loop) else _Verdict(path=path)
+    return _Verdict(blocked=path) if isinstance(path, str) else _Verdict(path=path)
 
 
 def _causes(

@@ -1,7 +1,7 @@
 """The ports to read the inventory, and the difference between "none" and "could not ask".
 
-- A query results in `InventoryAnswer`, whose answer may be empty, or in `UnansweredQuery`. A view
-  that is stale or unreadable never looks like an empty one.
+- A query results in `InventoryAnswer`, whose answer may be empty, or in a reason for no answer. A
+  view that is stale or unreadable never looks like an empty one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -73,12 +73,6 @@ class InventoryAnswer(Value, Generic[T]):
     age: float
 
 
-class UnansweredQuery(Value):
-    """No answer, not even an empty one."""
-
-    reason: str
-
-
 class UnlistedNodes(Value):
     """The nodes that are online and have no entry in a view, sorted.
 
@@ -135,26 +129,26 @@ def ask(
     *,
     now: float,
     max_stale: float,
-) -> InventoryAnswer[T] | UnansweredQuery:
-    """Return the answer to a query, or `UnansweredQuery`."""
+) -> InventoryAnswer[T] | str:
+    """Return the answer to a query, or the reason for no answer."""
     try:
         current = reader.current_until()
         if current is None:
-            return UnansweredQuery(reason="the inventory was not read from the bus yet")
+            return "the inventory was not read from the bus yet"
         age = now - current
         if age < -SKEW:
-            return UnansweredQuery(
-                reason=f"the clock was set back by {show_duration(-age)}: the age of the inventory "
+            return (
+                f"the clock was set back by {show_duration(-age)}: the age of the inventory "
                 "is unknown"
             )
         if age > max_stale:
-            return UnansweredQuery(
-                reason=f"the inventory was last current {show_duration(age)} ago; "
+            return (
+                f"the inventory was last current {show_duration(age)} ago; "
                 f"inventory.max_stale is {show_duration(max_stale)}"
             )
         return InventoryAnswer(revision=reader.revision, age=max(0.0, age), answer=question(reader))
     except (StateError, UnavailableError) as error:
-        return UnansweredQuery(reason=str(error))
+        return str(error)
 
 
 def must_ask(
@@ -167,8 +161,6 @@ def must_ask(
 ) -> InventoryAnswer[T]:
     """Return the answer to a query or raise an error; see `ask`."""
     answer = ask(reader, question, now=now, max_stale=max_stale)
-    if isinstance(answer, UnansweredQuery):
-        raise UnavailableError(
-            f"cannot answer the query: {answer.reason}", where="inventory", hint=hint
-        )
+    if isinstance(answer, str):
+        raise UnavailableError(f"cannot answer the query: {answer}", where="inventory", hint=hint)
     return answer

@@ -18,7 +18,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.cause import Tag, Trigger, TriggerOutcome
-from localpuppet.fleet.triggers.trigger_admission import Loop, next_path
+from localpuppet.fleet.triggers.trigger_admission import next_path
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.node.runs.holds import rollout_of
 from localpuppet.node.runs.run_records import Records
@@ -78,8 +78,8 @@ async def send(
     dropped = {}
     for host in dict.fromkeys(call.hosts):
         path = next_path(known, me=me, receiver=host)
-        if isinstance(path, Loop):
-            dropped[host] = path.reason
+        if isinstance(path, str):
+            dropped[host] = path
         else:
             by_path.setdefault(path, []).append(host)
     writes = []

@@ -157,16 +157,10 @@ def _path_problem(trigger: Trigger) -> str | None:
     return None
 
 
-class Loop(Value):
-    """No trigger is sent because the chain ends here; this is not a failure."""
-
-    reason: str
-
-
 def next_path(
     paths: Iterable[tuple[NodeName, ...]], *, me: NodeName, receiver: NodeName
-) -> tuple[NodeName, ...] | Loop:
-    """Return the path of a trigger that a run of this node sends to `receiver`.
+) -> tuple[NodeName, ...] | str:
+    """Return the path of a trigger that a run of this node sends, or why the chain ends here.
 
     It is the shortest path allowed, which leaves most of the chain; the first of equally short
     ones.
@@ -176,19 +170,19 @@ def next_path(
             none for a run that must trigger no node.
     """
     if receiver == me:
-        return Loop(reason=f"the loop ends here: {me} does not trigger itself")
+        return f"the loop ends here: {me} does not trigger itself"
     known = list(paths)
     if not known:
-        return Loop(reason="no trigger is sent: the run uses an unreleased work tree")
+        return "no trigger is sent: the run uses an unreleased work tree"
     free = [path for path in known if receiver not in path and me not in path]
     if not free:
         shown = show_path((*known[0], me))
         more = f" (and of {len(known) - 1} more)" if len(known) > 1 else ""
-        return Loop(reason=f"the loop ends here: {receiver} is in the path {shown}{more}")
+        return f"the loop ends here: {receiver} is in the path {shown}{more}"
     shortest = min(free, key=len)
     if len(shortest) > MAX_HOPS:
         path = show_path((*shortest, me))
-        return Loop(reason=f"the chain ends here: {MAX_HOPS} hops were made along {path}")
+        return f"the chain ends here: {MAX_HOPS} hops were made along {path}"
     return (*shortest, me)
 
 
