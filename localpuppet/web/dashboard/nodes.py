@@ -323,6 +323,11 @@ class Tally(Value):
     wrong_release: int = 0
     last: float | None = None
 
+    @property
+    def bad(self) -> int:
+        """Return the number of failed runs."""
+        return sum(count for kind, count in self.kinds if kind.bad)
+
 
 def tallies(connection: Connection, names: Names) -> Mapping[str, Tally]:
     """Return the nodes by the release of their last run, which is empty for runs without one."""

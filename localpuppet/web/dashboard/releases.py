@@ -8,7 +8,7 @@
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from urllib.parse import quote
@@ -19,7 +19,6 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import TAGS, is_older, tag_order
-from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.comparison import NameDifference, differences, manifest, texts
 from localpuppet.node.releases.git.git_modules import Pin
 from localpuppet.node.releases.git.git_names import TagObject
@@ -39,29 +38,19 @@ from localpuppet.web.dashboard.nodes import Tally
 from localpuppet.web.dashboard.rollouts import RolloutRow
 
 
-class ReleaseRow(Value):
-    """A release."""
+class ReleaseRow(Tally):
+    """A release, with the nodes that ran it last."""
 
     release: str  # its name; empty for nodes whose last run had none
-    nodes: Sequence[str]
-    kinds: Sequence[tuple[Kind, int]]
-    digests: Sequence[tuple[str, int]]
-    wrong_release: int
-    last: float | None
-    tag: str
-    commit: str
-    staged: str  # the digest of the staged release
-    url: str
+    tag: str = ""
+    commit: str = ""
+    staged: str = ""  # the digest of the staged release
+    url: str = ""
     signed: str = ""  # its signers; empty if no signature is required
     about: TagObject | None = None
     tagged: float | None = None  # when it was tagged; `None` if this machine does not know
     previous: str = ""
     has_older: bool = False  # whether nodes ran an older tag of its source last
-
-    @property
-    def bad(self) -> int:
-        """Return the number of failed runs."""
-        return sum(count for kind, count in self.kinds if kind.bad)
 
 
 class SourceInUse(Value):
@@ -93,9 +82,8 @@ def sources_in_use(tallies: Mapping[str, Tally]) -> list[SourceInUse]:
         newest, *older = sorted(releases, key=tag_order, reverse=True)
         behind = [(item, tallies[item].nodes, tallies[item].last) for item in older]
         tally = tallies[newest]
-        failed = sum(count for kind, count in tally.kinds if kind.bad)
         in_use.append(
-            SourceInUse(newest=newest, nodes=len(tally.nodes), failed=failed, behind=behind)
+            SourceInUse(newest=newest, nodes=len(tally.nodes), failed=tally.bad, behind=behind)
         )
     return sorted(in_use, key=lambda item: (-item.late_nodes, item.newest))
 
@@ -176,7 +164,7 @@ def release_choices(
                 release=name,
                 tag=staged.tag(here[name]) if name in here else None,
                 nodes=len(tally.nodes),
-                failed=sum(count for kind, count in tally.kinds if kind.bad),
+                failed=tally.bad,
                 rollout=last if last is not None and last.state in _UNLUCKY else None,
             )
         )
@@ -194,17 +182,16 @@ def _source(release: str) -> str:
 
 
 def _release(app: str, tally: Tally, staged: StagedRelease | None) -> ReleaseRow:
-    return ReleaseRow(
-        release=app,
-        nodes=tally.nodes,
-        kinds=tally.kinds,
-        digests=tally.digests,
-        wrong_release=tally.wrong_release,
-        last=tally.last,
-        tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
-        commit="" if staged is None else staged.pin.commit,
-        staged="" if staged is None else staged.composition,
-        url="" if staged is None else url_without_secrets(str(staged.pin.url)),
+    row = ReleaseRow(release=app, **{one.name: getattr(tally, one.name) for one in fields(Tally)})
+    if staged is None:
+        return row
+    pin = staged.pin
+    return replace(
+        row,
+        tag=f"{pin.tag} {pin.short}",
+        commit=pin.commit,
+        staged=staged.composition,
+        url=url_without_secrets(str(pin.url)),
     )
 
 
