@@ -204,7 +204,9 @@ def notices(result: PreviewResult) -> list[PreviewNotice]:
         NoticeRow(message(item.group), count(item.values, "value"), ()) for item in result.resealed
     ]
     listed += [
-        PreviewNotice(GOOD, "Sealed again: other bytes, the same numbers", "group", sealed),
+        PreviewNotice(
+            WARNING, "Sealed again, or other values under the same numbers", "group", sealed
+        ),
         PreviewNotice(WARNING, "Not used, and so in no catalog", "part", warnings),
         PreviewNotice(BAD, "Forbidden by --fail-on", "forbidden change", violations),
         PreviewNotice(WARNING, "Cannot tell what these files change", "file", spots),

@@ -8,7 +8,8 @@ import pytest
 
 from localpuppet.node.cli.preview.preview_command import preview_text
 from localpuppet.node.preview.difference import CatalogDifference
-from localpuppet.node.preview.result import ImpureNode, PreviewResult
+from localpuppet.node.preview.result import ImpureNode, PreviewResult, ResealedGroup
+from localpuppet.node.preview.wording import WARNING, notices
 from tests.node.cli.preview.results import BASE, HEAD, changed, group, hostile, large, usual
 
 
@@ -127,6 +128,16 @@ def test_texts_that_differ_look_different(code: int) -> None:
     text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))
     assert chr(code) not in text
     assert re.search(rf"mode => 0644\\\w0*{code:x}$", text, re.MULTILINE)
+
+
+def test_a_value_with_other_bytes_under_its_number_is_a_warning() -> None:
+    """A preview cannot open it, so it may be another one."""
+    result = PreviewResult(
+        base=BASE, head=HEAD, nodes=1, resealed=(ResealedGroup(group="role=db", values=2),)
+    )
+    (notice,) = notices(result)
+    assert (notice.kind, [row.label for row in notice.rows]) == (WARNING, ["role=db"])
+    assert "or other values" in notice.title
 
 
 def test_a_preview_without_changes_is_short() -> None:
