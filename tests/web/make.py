@@ -39,8 +39,8 @@ from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.commands import RolloutCommand
-from localpuppet.rollout.events import RolloutBegan
-from localpuppet.rollout.journal import Journals
+from localpuppet.rollout.events import Event, RolloutBegan
+from localpuppet.rollout.journal import Journals, JournalWriter
 from localpuppet.rollout.rollout_options import RolloutOptions
 from localpuppet.rollout.svg import draw_svg
 from localpuppet.web.access.rules import LoopbackDoor, Sessions
@@ -385,8 +385,8 @@ class Site:
         way = self.way()
         app = application(self.parts(asyncio.Event(), way))
         base = f"http://{NAME}.localhost:{self.port}"
-        host = {"host": f"{NAME}.localhost:{self.port}"}
-        with TestClient(app, base_url=base, headers=host, follow_redirects=False) as client:
+        headers = {"host": f"{NAME}.localhost:{self.port}", "origin": base}
+        with TestClient(app, base_url=base, headers=headers, follow_redirects=False) as client:
             self.link = way.link()
             if enters:
                 assert client.get(self.link).status_code == 200
@@ -554,3 +554,10 @@ def a_rollout(**more: Any) -> RolloutBegan:
         title="",
     )
     return replace(usual, **more)
+
+
+def begin_rollout(site: Site, began: RolloutBegan, *events: Event) -> JournalWriter:
+    """Return the journal of a rollout of this machine with these events."""
+    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    journal.append(*events, at="2026-11-22T11:00:00Z")
+    return journal

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
 from typing import Any
@@ -22,7 +21,6 @@ from localpuppet.rollout.events import (
     RolloutEnding,
     RolloutPaused,
 )
-from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions, UnapprovedChange
 from localpuppet.rollout.rollout_report import RolloutReport
 from localpuppet.web.access.http_limits import MAX_ACTION_NODES, MAX_TOKENS
@@ -39,7 +37,7 @@ from localpuppet.web.dashboard.actions import (
 from localpuppet.web.dashboard.rollout_actions import buttons, courses, rollout_consequences
 from tests.doubles.ports import FakeClock
 from tests.rollout.make import rollout_over, rollout_stopped, run_ended, runs_started
-from tests.web.make import EVIL, NAME, PlayedActor, Site, a_rollout, names, status, text
+from tests.web.make import EVIL, PlayedActor, Site, a_rollout, begin_rollout, names, status, text
 
 NODE, OTHER = NodeName.parse("web01"), NodeName.parse("web02")
 HELD = HoldView(owner="bob", reason="disk", until=None)
@@ -189,10 +187,8 @@ def actor(site: Site) -> PlayedActor:
 
 
 @pytest.fixture
-def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
-    with site.visitor() as client:
-        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
-        yield client
+def visitor(actor: PlayedActor, visitor: TestClient) -> TestClient:
+    return visitor  # of a site with an actor
 
 
 def token(client: TestClient, url: str = NOOP) -> str:
@@ -353,10 +349,9 @@ def test_an_action_has_a_node_limit(site: Site, visitor: TestClient, actor: Play
 def test_a_rollout_is_stopped_and_resumed(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
-    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    rollout = ROLLOUT
     options = RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r7")))
-    began = a_rollout(id=rollout, options=options)
-    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    journal = begin_rollout(site, a_rollout(id=rollout, options=options))
     url = f"/rollouts/{rollout}/do/stop"
     assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
     assert "No further node starts" in text(visitor, url)
@@ -383,11 +378,8 @@ def test_a_rollout_is_stopped_and_resumed(
 def test_a_confirmation_continues_only_the_pause_that_was_shown(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
-    rollout = RolloutId.parse("20261122T110000Z-00aa")
-    began = a_rollout(id=rollout)
-    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
-    journal = Journals(site.directory / "rollouts").begin(began, at=at)
-    journal.append(RolloutPaused(reason="web01 failed"), at=at)
+    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{ROLLOUT}/do/continue"
+    journal = begin_rollout(site, a_rollout(id=ROLLOUT), RolloutPaused(reason="web01 failed"))
     first = confirmation(visitor, url)
     assert "It is paused: web01 failed." in text(visitor, url)
     journal.append(
@@ -398,7 +390,7 @@ def test_a_confirmation_continues_only_the_pause_that_was_shown(
     assert sent(visitor, url, **mixed).startswith("403")
     assert actor.words == []
     assert sent(visitor, url, **first).startswith("200")
-    assert actor.words == [f"{rollout} continue {first['about']}"], "the rollout refuses it"
+    assert actor.words == [f"{ROLLOUT} continue {first['about']}"], "the rollout refuses it"
     assert first["about"].split()[0] == "1"
     assert second["about"].split()[0] == "2"
     journal.close()
@@ -407,17 +399,15 @@ def test_a_confirmation_continues_only_the_pause_that_was_shown(
 def test_an_approval_is_of_shown_changes(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
-    rollout = RolloutId.parse("20261122T110000Z-00aa")
-    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/approve"
-    began = a_rollout(id=rollout, groups=((NODE,),))
-    with closing(Journals(site.directory / "rollouts").begin(began, at=at)) as journal:
-        journal.append(*WAITS_FOR_APPROVAL, at=at)
-        page = text(visitor, f"/rollouts/{rollout}")
+    url = f"/rollouts/{ROLLOUT}/do/approve"
+    began = a_rollout(id=ROLLOUT, groups=((NODE,),))
+    with closing(begin_rollout(site, began, *WAITS_FOR_APPROVAL)):
+        page = text(visitor, f"/rollouts/{ROLLOUT}")
         assert f'href="{url}"' in page
         assert "/do/continue" not in page
         assert "File[/etc/motd] content" in text(visitor, url)
         assert sent(visitor, url, **confirmation(visitor, url)).startswith("200")
-    assert actor.words == [f"{rollout} approve {NODE} {DIFFERENCE.digest}"]
+    assert actor.words == [f"{ROLLOUT} approve {NODE} {DIFFERENCE.digest}"]
 
 
 def test_without_the_option_no_actions_are_offered(site: Site) -> None:

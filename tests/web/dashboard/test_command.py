@@ -10,6 +10,7 @@ from dataclasses import replace
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -33,6 +34,7 @@ from tests.web.make import a_rollout
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 LATER = RolloutId.parse("20261122T110000Z-00bb")
+AT = "2026-11-22T11:00:00Z"
 
 
 class Page:
@@ -194,7 +196,7 @@ def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fle
     assert "1 sent" in page.do(f"/nodes/do/trigger?node={b.name}")
     assert "does not trigger itself" in page.do(f"/nodes/do/trigger?node={a.name}", code=409)
     began = a_rollout(id=ROLLOUT, caller="choria=x", title="shop")
-    journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    journal = Journals(a.node.state / "rollouts").begin(began, at=AT)
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
     assert [(word, who) for _, word, who, _ in journal.commands_after(0)] == [
         (RolloutCommand.STOP, f"choria={a.name}")
@@ -219,14 +221,17 @@ async def no_bus() -> KeyValue:
     raise AssertionError("a rollout is resumed by another process")
 
 
-async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
-    """Have a rollout resumed; return why it was not."""
+def acting(directory: Path, script: str, **more: Any) -> SigningActor:
     fleet = FleetApp(NodeApp(str(Node(directory).root)))
     journals = Journals(directory / "rollouts")
-    words = ["/bin/sh", "-c", script]
-    actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
+    return SigningActor(fleet, no_bus, journals, words=["/bin/sh", "-c", script], **more)
+
+
+async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
+    """Have a rollout resumed; return why it was not."""
+    actor = acting(directory, script, begins=begins)
     began = a_rollout(id=ROLLOUT, caller=actor.name)
-    journals.begin(began, at="2026-11-22T11:00:00Z").close()
+    Journals(directory / "rollouts").begin(began, at=AT).close()
     with pytest.raises(LocalpuppetError) as refused:
         await actor.resume(ROLLOUT)
     return str(refused.value)
@@ -251,27 +256,18 @@ async def test_a_process_that_ends_at_once_is_reported_with_its_error(tmp_path: 
 
 @pytest.mark.puppet
 async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
-    fleet = FleetApp(NodeApp(str(Node(tmp_path).root)))
-    journals = Journals(tmp_path / "rollouts")
-    actor = SigningActor(fleet, no_bus, journals, words=["false"])
+    actor, paused = acting(tmp_path, "false"), RolloutPaused(reason="web01 failed")
     began = a_rollout(id=ROLLOUT, caller=actor.name)
-    at, paused = "2026-11-22T11:00:00Z", RolloutPaused(reason="web01 failed")
-    journal = journals.begin(began, at=at)
-    journal.append(paused, at=at)
+    journal = Journals(tmp_path / "rollouts").begin(began, at=AT)
+    journal.append(paused, at=AT)
     confirmed = identify_pause(journal.state())
-    journal.append(RolloutContinued(caller="choria=bob"), paused, at=at)
+    journal.append(RolloutContinued(caller="choria=bob"), paused, at=AT)
     with pytest.raises(LocalpuppetError, match="paused again since then"):
         await actor.say(ROLLOUT, RolloutCommand.CONTINUE, confirmed)
     assert journal.commands_after(0) == []
     await actor.say(ROLLOUT, RolloutCommand.CONTINUE, identify_pause(journal.state()))
     assert [one[1] for one in journal.commands_after(0)] == [RolloutCommand.CONTINUE]
     journal.close()
-
-
-def acting(directory: Path, script: str) -> SigningActor:
-    fleet = FleetApp(NodeApp(str(Node(directory).root)))
-    journals = Journals(directory / "rollouts")
-    return SigningActor(fleet, no_bus, journals, words=["/bin/sh", "-c", script])
 
 
 @pytest.mark.puppet
@@ -296,7 +292,7 @@ async def test_a_started_rollout_is_named_and_a_refused_one_has_its_reason(tmp_p
         began = a_rollout(
             id=rollout, caller=caller, groups=((NodeName(node),),), options=start.options
         )
-        Journals(tmp_path / "begun").begin(began, at="2026-11-22T11:00:00Z").close()
+        Journals(tmp_path / "begun").begin(began, at=AT).close()
     assert await actor.start(start) == ROLLOUT
     with pytest.raises(LocalpuppetError, match="no bus here"):
         await acting(tmp_path, "echo localpuppet: error: no bus here >&2; exit 69").start(start)

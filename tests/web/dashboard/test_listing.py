@@ -16,7 +16,6 @@ from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.rollout.events import Event, NodeResult, NodeRun
-from localpuppet.rollout.journal import Journals
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS
 from localpuppet.web.dashboard import listing
 from localpuppet.web.dashboard.differences import changes_table
@@ -28,11 +27,11 @@ from tests.web.make import (
     EVIL,
     MAX_STALE,
     MOTD,
-    NAME,
     ROLLOUT,
     PlayedActor,
     Site,
     a_rollout,
+    begin_rollout,
     decided,
     listed,
     run_id,
@@ -143,17 +142,13 @@ def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: Test
     assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
 
 
-AT = "2026-11-22T11:00:00.000000Z"
 SHOP = RolloutId.parse("20261122T110000Z-00aa")
 NODES = tuple(NodeName.parse(f"web{number}.example.com") for number in range(4))
 
 
 def rolled_out(site: Site, *events: Event) -> None:
     began = a_rollout(id=SHOP, groups=(NODES[:2], NODES[2:]), title=f"shop {EVIL}")
-    journal = Journals(site.directory / "rollouts").begin(began, at=AT)
-    for event in events:
-        journal.append(event, at=AT)
-    journal.close()
+    begin_rollout(site, began, *events).close()
 
 
 def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> None:
@@ -432,7 +427,6 @@ def test_actions_of_the_dashboard_are_listed_even_if_no_node_answered(site: Site
     actor = site.actor = PlayedActor()
     actor.dead = {"web01"}
     with site.visitor() as client:
-        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
         client.post("/nodes/do/noop", data=hidden(text(client, NOOP)))
         (sent,) = json.loads(text(client, "/audit.json"))["audit"]
         assert (sent["node"], sent["caller"], sent["action"], sent["decision"]) == (

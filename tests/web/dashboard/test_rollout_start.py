@@ -3,7 +3,6 @@
 import html
 import re
 import shlex
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -14,12 +13,11 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.node.releases.comparison import NameDifference
 from localpuppet.rollout.cli.rollout_run import run_command
 from localpuppet.rollout.events import RolloutEnding
-from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import Delivery, RolloutOptions
 from localpuppet.web.dashboard.rollout_actions import RolloutStart
 from tests.rigs.waiting import wait_until
 from tests.rollout.make import rollout_over
-from tests.web.make import NAME, PlayedActor, Site, a_rollout, staged, status, text
+from tests.web.make import PlayedActor, Site, a_rollout, begin_rollout, staged, status, text
 
 STARTED = RolloutId.parse("20261122T110000Z-00aa")
 NODES = (NodeName.parse("db01"), NodeName.parse("web01"))
@@ -41,10 +39,8 @@ def actor(site: Site) -> PlayedActor:
 
 
 @pytest.fixture
-def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
-    with site.visitor() as client:
-        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
-        yield client
+def visitor(actor: PlayedActor, visitor: TestClient) -> TestClient:
+    return visitor  # of a site with an actor
 
 
 def test_the_command_line_accepts_the_shown_command() -> None:
@@ -192,7 +188,6 @@ def test_a_start_that_takes_long_is_followed_wherever_its_user_goes(
     site.begin_patience = 0.0
     actor.begins.clear()
     with site.visitor() as visitor:
-        visitor.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
         form = confirmed(text(visitor, PLAN))
         answer = visitor.post("/rollouts/do/start", data=form)
         assert answer.status_code == 303, answer.text
@@ -226,10 +221,8 @@ def test_the_newest_release_is_chosen_unless_it_has_just_failed(
     assert "Carol Doe, <time" in page
     assert "&lt;b&gt;r8&lt;/b&gt;: ntp is faster" in page
     options = RolloutOptions(delivery=Delivery(release=ReleasePath.parse("shop/tags/r8")))
-    began = a_rollout(id=STARTED, options=options)
-    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
-    journal.append(rollout_over(RolloutEnding.ROLLED_BACK), at="2026-11-22T11:00:00Z")
-    journal.close()
+    over = rollout_over(RolloutEnding.ROLLED_BACK)
+    begin_rollout(site, a_rollout(id=STARTED, options=options), over).close()
     site.tell(status("x1", site.now(), last_run={"release": "shop/tags/r8", "outcome": "failed"}))
     page = text(visitor, "/rollouts/do/start")
     assert "its rollout was rolled back" in page

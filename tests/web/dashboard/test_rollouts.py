@@ -14,12 +14,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
+from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import NodeRow
 from localpuppet.node.runs.holds import rollout_owner
-from localpuppet.rollout.checkpoints import RolloutCheckpoint, RolloutCheckpoints, Summary
+from localpuppet.rollout.checkpoints import RolloutCheckpoint, Summary
 from localpuppet.rollout.events import Event, NodeResult, NodeRun, RolloutEnding, RolloutResumed
 from localpuppet.rollout.journal import Journals
 from localpuppet.rollout.rollout_options import RolloutOptions
@@ -46,19 +46,11 @@ from localpuppet.web.dashboard.rollouts import (
     rollouts,
 )
 from localpuppet.web.dashboard.run_table import KEPT
-from tests.doubles.identities import Person, person, verifier
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.rollout.make import (
-    ID,
-    began,
-    node,
-    rollout_over,
-    rollout_stopped,
-    run_ended,
-    runs_started,
-)
+from tests.doubles.memory_store import MemoryKeyValue
+from tests.rollout import make
+from tests.rollout.make import ID, node, rollout_over, rollout_stopped, run_ended, runs_started
 from tests.web.dashboard.test_actions import token
-from tests.web.make import NAME, PlayedActor, Site, a_rollout, run_id, status, text
+from tests.web.make import PlayedActor, Site, a_rollout, run_id, status, text
 
 OWN = RolloutId.parse("20261122T110000Z-00aa")
 AT = "2026-11-22T11:00:00.000000Z"
@@ -112,54 +104,34 @@ def test_a_damaged_journal_hides_no_other_rollout(tmp_path: Path, at: str | None
 
 
 LATER = "2026-11-22T11:05:00.000000Z"
-FIRST = began([1], [2])
 TURN = NodeRun(1, node(1))
 
 FAR: tuple[Event, ...] = (runs_started(TURN), run_ended(TURN))
 
 
 def head(*events: Event, epoch: int = 1, over: bool = False) -> RolloutCheckpoint:
-    told = [(AT, FIRST), *((LATER, event) for event in events)]
+    told = [(AT, make.FIRST), *((LATER, event) for event in events)]
     return RolloutCheckpoint(rollout=ID, epoch=epoch, events=() if over else tuple(told), over=over)
 
 
-class Bus:
-    """A bus, Alice on this machine and on another, and Mallory."""
+class Bus(make.Site):
+    """Checkpoints of Alice's rollouts, and a dashboard that follows them; Bob has no right."""
 
     def __init__(self, directory: Path) -> None:
-        self.alice, self.mallory = person("alice"), person("mallory")
-        self.verifier = verifier(directory, self.alice, self.mallory)
-        self.store = MemoryStore()
+        super().__init__(directory)
         self.told = asyncio.Event()
-        self.elsewhere = RemoteRollouts(lambda kv: self.heads(self.alice, kv), again=0.01)
-        self.journals = Journals(directory / "rollouts")
+        self.elsewhere = RemoteRollouts(lambda _: self.heads, again=0.01)
         memory = DashboardStore(directory / "web" / "fleet.sqlite", now=lambda: 0.0)
-        self.rollouts = Rollouts(self.journals, self.elsewhere, memory)
-
-    def heads(self, who: Person, kv: KeyValue | None = None) -> RolloutCheckpoints:
-        return RolloutCheckpoints(
-            kv or MemoryKeyValue(self.store),
-            signer=who.signer,
-            verifier=self.verifier,
-            denied=lambda name: f"{name} may not",
-            owner=SignerName("alice"),
-        )
+        self.rollouts = Rollouts(self.here, self.elsewhere, memory)
 
     async def connect(self) -> KeyValue:
         if self.store.away:
             raise UnavailableError("is unreachable", where="bus")
-        return MemoryKeyValue(self.store)
+        return self.kv
 
     async def heard(self) -> None:
         await self.told.wait()
         self.told.clear()
-
-    def begin(self, *events: Event) -> None:
-        """Have a journal here that a killed process left."""
-        journal = self.journals.begin(FIRST, at=AT)
-        for event in events:
-            journal.append(event, at=AT)
-        journal.close()
 
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[None, None]:
@@ -179,19 +151,19 @@ def bus(tmp_path: Path) -> Bus:
 async def test_a_rollout_that_runs_elsewhere_is_shown_from_its_checkpoint(bus: Bus) -> None:
     async with bus.followed():
         assert bus.rollouts.rows() == []
-        written = await bus.heads(bus.alice).write(head(), None)
+        written = await bus.heads.write(head(), None)
         await bus.heard()
-        written = await bus.heads(bus.alice).write(head(*FAR), written)
+        written = await bus.heads.write(head(*FAR), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.id, row.state, row.counts) == (
             ID,
             "elsewhere",
-            (("done", 1), ("not started", 1)),
+            (("done", 1), ("waiting", 1), ("not started", 1)),
         )
         assert f"last checkpoint at {LATER}" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
-        await bus.heads(bus.alice).write(head(over=True), written)
+        await bus.heads.write(head(over=True), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", ())
@@ -201,15 +173,15 @@ async def test_a_rollout_that_runs_elsewhere_is_shown_from_its_checkpoint(bus: B
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
     bus.begin(runs_started(TURN))
     over = rollout_over(RolloutEnding.FAILED, "1 node failed")
-    told = [(AT, FIRST), *((LATER, event) for event in (*FAR, RolloutResumed(epoch=2), over))]
+    told = [(AT, make.FIRST), *((LATER, event) for event in (*FAR, RolloutResumed(epoch=2), over))]
     summary = Summary.of(RolloutReport.of(told, taken=False))
     async with bus.followed():
         ended = RolloutCheckpoint(rollout=ID, epoch=2, events=(), over=True, summary=summary)
-        await bus.heads(bus.alice).write(ended, None)
+        await bus.heads.write(ended, None)
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.caller) == ("failed", "choria=alice")
-        assert row.counts == (("done", 1), ("not reached", 1))
+        assert row.counts == (("done", 1), ("not reached", 2))
         assert row.reason == "it ended on another machine: 1 node failed"
         assert None not in (row.started_at, row.finished_at)
         assert bus.rollouts.shown(ID) == KnownRollout(row=row)
@@ -217,7 +189,7 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
 
 async def test_a_rollout_that_was_stopped_elsewhere_can_be_resumed(bus: Bus) -> None:
     stopped = head(*FAR, rollout_over(RolloutEnding.STOPPED, "stopped by bob"))
-    await bus.heads(bus.alice).write(stopped, None)
+    await bus.heads.write(stopped, None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
         assert row.reason == f"it was stopped on another machine at {LATER}, and can be resumed"
@@ -225,39 +197,45 @@ async def test_a_rollout_that_was_stopped_elsewhere_can_be_resumed(bus: Bus) -> 
 
 async def test_of_a_journal_and_a_checkpoint_the_newer_epoch_counts(bus: Bus) -> None:
     bus.begin(runs_started(TURN))
-    written = await bus.heads(bus.alice).write(head(*FAR), None)
+    written = await bus.heads.write(head(*FAR), None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
         assert bus.rollouts.report(ID).word == "interrupted"
-        await bus.heads(bus.alice).write(head(*FAR, RolloutResumed(epoch=2), epoch=2), written)
+        await bus.heads.write(head(*FAR, RolloutResumed(epoch=2), epoch=2), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
-        assert (row.state, row.counts) == ("elsewhere", (("done", 1), ("not started", 1)))
-        assert bus.rollouts.report(ID).counts() == {"done": 1, "not started": 1}
+        assert (row.state, row.counts) == (
+            "elsewhere",
+            (("done", 1), ("waiting", 1), ("not started", 1)),
+        )
+        assert bus.rollouts.report(ID).counts() == {"done": 1, "waiting": 1, "not started": 1}
 
 
 async def test_a_rollout_that_ended_elsewhere_shows_the_progress_known_here(bus: Bus) -> None:
     bus.begin(runs_started(TURN))
-    await bus.heads(bus.alice).write(head(epoch=2, over=True), None)
+    await bus.heads.write(head(epoch=2, over=True), None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
-        assert (row.state, row.counts) == ("elsewhere", (("running", 1), ("not started", 1)))
+        assert (row.state, row.counts) == (
+            "elsewhere",
+            (("running", 1), ("waiting", 1), ("not started", 1)),
+        )
         assert "and has ended" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
 
 
 async def test_checkpoints_of_others_are_ignored_and_outages_change_nothing(bus: Bus) -> None:
     async with bus.followed():
-        written = await bus.heads(bus.mallory).write(head(), None)
+        written = await bus.heads_of(bus.bob).write(head(), None)
         await bus.heard()
         assert bus.rollouts.rows() == []
-        written = await bus.heads(bus.alice).write(head(), written)
+        written = await bus.heads.write(head(), written)
         await bus.heard()
         bus.store.away = True
         await asyncio.sleep(0.05)
         assert [row.state for row in bus.rollouts.rows()] == ["elsewhere"]
         bus.store.away = False
-        key = bus.heads(bus.alice).key(ID)
+        key = bus.heads.key(ID)
         await MemoryKeyValue(bus.store).remove_if_revision(key, written)
         while bus.rollouts.rows():
             await bus.heard()
@@ -266,7 +244,7 @@ async def test_checkpoints_of_others_are_ignored_and_outages_change_nothing(bus:
 async def test_an_impossible_checkpoint_hides_no_rollout(bus: Bus) -> None:
     bus.begin()
     lie = head(runs_started(NodeRun(1, node(9))), RolloutResumed(epoch=2), epoch=2)
-    await bus.heads(bus.alice).write(lie, None)
+    await bus.heads.write(lie, None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
         assert bus.rollouts.report(ID).word == "interrupted"
@@ -276,16 +254,15 @@ async def test_no_actions_are_offered_for_a_rollout_elsewhere(tmp_path: Path) ->
     site, bus = Site(tmp_path / "site"), Bus(tmp_path)
     actor = PlayedActor()
     site.elsewhere, site.actor = bus.elsewhere, actor
-    await bus.heads(bus.alice).write(head(*FAR), None)
+    await bus.heads.write(head(*FAR), None)
     async with bus.followed():
         pass
     over = rollout_over()
-    ended = Summary.of(RolloutReport.of([(AT, FIRST), (LATER, over)], taken=False))
+    ended = Summary.of(RolloutReport.of([(AT, make.FIRST), (LATER, over)], taken=False))
     with site.visitor() as visitor:
         page = visitor.get(f"/rollouts/{ID}").text
         assert "elsewhere" in page
         assert "/do/" not in page
-        visitor.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
         resume = f"/rollouts/{ID}/do/resume"
         given = token(visitor, resume)
         assert "localpuppet rollout resume" in visitor.get(resume).text
