@@ -1,9 +1,7 @@
 """`localpuppet web --puppetdb` as a process: its users, its certificates, its answers."""
 
-import json
 import os
 import pwd
-import re
 import signal
 import socket
 import ssl
@@ -11,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from tests.doubles.certificates import Ca, pem, write
 from tests.rigs.member import read_line
 from tests.rigs.node import REPOSITORY, Node
 from tests.rigs.waiting import PATIENCE
+from tests.web.puppetdb.clients.replay import exchange
 
 pytestmark = pytest.mark.server
 STRANGER = pwd.getpwnam("daemon").pw_uid
@@ -49,14 +48,8 @@ class Api:
         self.url = line.split()[-1].rstrip("/")
         self.port = int(self.url.rpartition(":")[2])
 
-    def get(self, path: str, **headers: str) -> tuple[int, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+    def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        return exchange(self.url, "GET", path, headers)
 
     def get_as_stranger(self, path: str) -> str:
         return subprocess.run(
@@ -82,7 +75,7 @@ def test_an_unread_inventory_is_503_and_another_site_in_a_browser_is_refused(nod
     api = Api(node, "127.0.0.1:0")
     status, text = api.get("/pdb/query/v4/nodes")
     assert (status, "was not read from the bus yet" in text) == (503, True)
-    assert json.loads(api.get(VERSION)[1]) == {"version": "8.8.1"}
+    assert api.get(VERSION) == (200, {"version": "8.8.1"})
     assert api.get(VERSION, Host=f"localhost:{api.port}")[0] == 200
     assert api.get(VERSION, Host=f"evil.example.com:{api.port}")[0] == 403
     assert api.get(VERSION, Origin="http://evil.example.com")[0] == 403
@@ -181,21 +174,6 @@ def test_the_api_is_served_before_the_dashboard_is_imported(node: Node) -> None:
     server = imports.index(" uvicorn.protocols.http.h11_impl\n")
     assert server < imports.index(" localpuppet.web.puppetdb.app\n")
     assert imports.index(" localpuppet.web.puppetdb.app\n") < imports.index(" jinja2\n")
-
-
-def test_the_api_is_served_beside_the_dashboard(node: Node) -> None:
-    node.settings()
-    process = node.start("web", "--listen", "127.0.0.1:0", "--puppetdb", "127.0.0.1:0")
-    # The link comes second, whatever else is served: people and programs read the lines.
-    lines = [read_line(process) for _ in range(3)]
-    assert re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", lines[1])
-    assert [line.split(" at ")[0] for line in (lines[0], lines[2])] == ["dashboard", "PuppetDB API"]
-    connection = HTTPConnection("127.0.0.1", int(lines[2].rstrip("/\n").rpartition(":")[2]))
-    connection.request("GET", VERSION)
-    assert connection.getresponse().status == 200
-    connection.close()
-    process.send_signal(signal.SIGTERM)
-    node.finish(process, code=0)
 
 
 def test_the_api_is_loaded_without_rollouts_and_the_views_of_the_dashboard() -> None:
