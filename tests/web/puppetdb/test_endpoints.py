@@ -40,22 +40,12 @@ def names(rows: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "query", "nodes"),
     [
-        ("", 'nodes { certname ~ "web" }', ["web01", "web02"]),
-        ("", ["from", "nodes", ["=", "certname", "web01.example.com"]], ["web01"]),
-        ("/nodes", None, ["db01", "web01", "web02"]),
-        ("/nodes", ["~", "certname", "^db"], ["db01"]),
         ("/facts", ["=", "name", "a/b"], ["db01"]),
         ("/facts/a%2Fb", None, ["db01"]),
         ("/facts/a%2Fb/x%20y", None, ["db01"]),
-        ("/facts/os", None, ["db01", "web01", "web02"]),
-        ("/nodes/web01.example.com/facts", None, ["web01"]),
-        ("/nodes/web01.example.com/facts/os", None, ["web01"]),
-        ("/nodes/db01.example.com/resources/Class", None, ["db01"]),
-        ("/resources/Class/Postgresql", None, ["db01"]),
         ("/resources/Class", ["extract", "certname", ["=", "title", "Postgresql"]], ["db01"]),
         ("/resources/Class", ["extract", "certname", ["group_by", "certname"]], ["db01"]),
         ("/inventory", ["=", "facts.os.family", "Debian"], ["web01", "web02"]),
-        ("/fact-contents", ["=", "value", "RedHat"], ["db01"]),
     ],
 )
 def test_a_path_selects_rows(api: ServedApi, path: str, query: Json, nodes: list[str]) -> None:
@@ -84,17 +74,6 @@ def test_a_path_that_is_not_there_is_named(api: ServedApi, path: str) -> None:
     assert api.ask(path).text == (
         f"Not Found: {path} is no path of PuppetDB's API that localpuppet answers"
     )
-
-
-def test_one_node_is_an_object(api: ServedApi) -> None:
-    assert api.ask(f"{V4}/nodes/web01.example.com").json["certname"] == "web01.example.com"
-
-
-@pytest.mark.parametrize("path", ["", "/facts", "/resources/Class"])
-def test_a_node_that_does_not_exist_is_404(api: ServedApi, path: str) -> None:
-    answer = api.ask(f"{V4}/nodes/web09{path}")
-    assert answer.status == 404
-    assert json.loads(answer.text) == {"error": "No information is known about node web09"}
 
 
 def test_a_post_has_its_parameters_in_a_json_body_or_in_a_form(api: ServedApi) -> None:
@@ -130,7 +109,6 @@ def test_a_wrong_parameter_is_400(
     [
         ("GET", "/pdb/query/v4/nothing", 404),
         ("GET", "/pdb/query/v4/facts/a/b/c", 404),
-        ("GET", "/pdb/query/v3/nodes", 404),
         ("GET", "/pdb/admin/v1/summary-stats", 404),
         ("DELETE", "/pdb/query/v4/nodes/web01.example.com", 400),
         ("OPTIONS", "/pdb/query/v4/nodes", 400),
@@ -153,7 +131,6 @@ def test_clients_learn_a_version_and_the_time(api: ServedApi) -> None:
 @pytest.mark.parametrize(
     ("path", "entity", "only", "parents"),
     [
-        ("catalogs", "catalogs", {}, []),
         ("catalogs/a", "catalogs", {"certname": "a"}, []),
         ("catalogs/a/edges", "edges", {"certname": "a"}, ["catalog a"]),
         (
@@ -162,9 +139,6 @@ def test_clients_learn_a_version_and_the_time(api: ServedApi) -> None:
             {"type": "File", "title": "b", "certname": "a"},
             ["catalog a"],
         ),
-        ("factsets/a/facts", "factsets", {"certname": "a"}, ["factset a"]),
-        ("nodes/a/facts/os/x", "facts", {"name": "os", "value": "x", "certname": "a"}, ["node a"]),
-        ("environments/p/facts", "facts", {"environment": "p"}, ["environment p"]),
         ("environments/p/events", "events", {"environment": "p"}, ["environment p"]),
         (
             "environments/p/reports/h/events",
@@ -172,8 +146,6 @@ def test_clients_learn_a_version_and_the_time(api: ServedApi) -> None:
             {"report": "h", "environment": "p"},
             ["environment p", "report h"],
         ),
-        ("reports/h/logs", "reports", {"hash": "h"}, ["report h"]),
-        ("event-counts", "event_counts", {}, []),
         ("package-inventory", "package_inventory", {}, []),
     ],
 )

@@ -93,48 +93,6 @@ def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[Serve
         yield served
 
 
-def test_the_overview_counts_events_of_the_newest_reports(api: ServedApi) -> None:
-    counts = api.ask(f"{V4}/event-counts", LATEST, summarize_by="certname").json
-    assert counts == [
-        {
-            "subject_type": "certname",
-            "subject": {"title": "a"},
-            **{"failures": 1, "successes": 2, "noops": 0, "skips": 0},
-        }
-    ]
-    nodes = {row["certname"]: row for row in api.ask(f"{V4}/nodes").json}
-    assert nodes["a"]["latest_report_status"] == "failed"
-    assert nodes["b"]["report_environment"] == "test"
-
-
-def test_the_chart_of_a_day_counts_reports_by_status(api: ServedApi) -> None:
-    query: Json = [
-        "extract",
-        [["function", "count"], "status"],
-        [
-            "and",
-            [">=", "producer_timestamp", "2026-11-18T00:00:00.000000Z"],
-            ["<", "producer_timestamp", "2026-11-19T00:00:00.000000Z"],
-        ],
-        ["group_by", "status"],
-    ]
-    counted = {row["status"]: row["count"] for row in api.ask(f"{V4}/reports", query).json}
-    assert counted == {"changed": 1, "failed": 1, "unchanged": 1}
-
-
-def test_the_list_of_reports_has_a_page_and_the_number_of_all(api: ServedApi) -> None:
-    answer = api.ask(
-        f"{V4}/reports",
-        order_by=json.dumps([{"field": "end_time", "order": "desc"}]),
-        include_total="true",
-        limit="2",
-        offset="1",
-    )
-    assert answer.headers["x-records"] == "3"
-    assert [row["certname"] for row in answer.json] == ["a", "a"]
-    assert [row["status"] for row in answer.json] == ["failed", "changed"]
-
-
 def test_the_view_of_a_report_finds_it_by_hash_or_configuration_version(api: ServedApi) -> None:
     (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "a"]).json
     for name in (row["latest_report_hash"], "c" * 40):
@@ -320,20 +278,6 @@ def test_event_counts_by_resource_are_filtered_and_sorted(api: ServedApi) -> Non
     ]
     nodes = api.ask(f"{V4}/event-counts", summarize_by="resource", count_by="certname").json
     assert [row["successes"] for row in nodes] == [0, 1, 1]
-
-
-def test_aggregated_counts_are_numbers_of_subjects(api: ServedApi) -> None:
-    found = api.ask(f"{V4}/aggregate-event-counts", summarize_by="resource,certname").json
-    assert found == [
-        {
-            "summarize_by": "resource",
-            **{"failures": 1, "successes": 2, "noops": 0, "skips": 0, "total": 3},
-        },
-        {
-            "summarize_by": "certname",
-            **{"failures": 1, "successes": 1, "noops": 0, "skips": 0, "total": 1},
-        },
-    ]
 
 
 @pytest.mark.parametrize(
