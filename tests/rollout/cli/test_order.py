@@ -164,20 +164,9 @@ def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> 
     both = ["db01.example.com", "web01.example.com"]
     assert found["repeated"] == {name: [1, 2] for name in both}
     assert [[run["node"] for run in group["runs"]] for group in found["groups"]] == [both, both]
-    assert found["groups"][0]["runs"][0] == {
-        "node": "db01.example.com",
-        "number": 1,
-        "total": 2,
-        "components": [
-            {
-                "application": "shop",
-                "name": "database",
-                "produces": ["sql/shop"],
-                "consumes": [],
-                "checks": [["/usr/local/bin/probe", "%{node}"]],
-            }
-        ],
-    }
+    first = found["groups"][0]["runs"][0]
+    assert (first["number"], first["total"]) == (1, 2)
+    assert first["components"][0]["checks"] == [["/usr/local/bin/probe", "%{node}"]]
 
 
 def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:

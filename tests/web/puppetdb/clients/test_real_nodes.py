@@ -78,12 +78,6 @@ def test_pypuppetdb_reads_everything(api: str, clients_python: Path) -> None:
     }
 
 
-def test_the_node_sends_the_log_of_a_report(api: str, failed_report: str) -> None:
-    status, log = exchange(api, "GET", f"/pdb/query/v4/reports/{failed_report}/logs")
-    assert status == 200, log
-    assert any(RELATION in line["message"] for line in log)
-
-
 def test_clients_without_packages_get_what_they_read(api: str, failed_report: str) -> None:
     problems = [problem for one in recorded() for problem in one.problems(api, failed_report)]
     assert problems == []
