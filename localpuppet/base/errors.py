@@ -148,6 +148,4 @@ class BusyError(LocalpuppetError):
 
 
 class OnHoldError(LocalpuppetError):
-    """This node is on hold."""
-
     exit_code = 75

@@ -353,7 +353,6 @@ class _Wire(io.RawIOBase):
         stack: ExitStack,
         body: bytes = b"",
     ) -> HttpAnswer:
-        """Return the answer to a request."""
         speaker = http.client.HTTPConnection(headers["Host"])
         speaker.sock = self
         speaker.request(method, path, body or None, headers={**_HEADERS, **headers})

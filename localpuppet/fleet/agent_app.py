@@ -235,7 +235,6 @@ class AgentApp:
 
     @cached_property
     def side(self) -> LocalRunSide:
-        """The run side for the network side."""
         return LocalRunSide(
             self.agent, serve=self._handler().serve, describe=self._describer.signed
         )

@@ -115,7 +115,6 @@ class FleetApp:
 
     @property
     def state(self) -> Path:
-        """The state directory."""
         return self.node.settings.state
 
     def _now(self) -> float:
@@ -311,7 +310,6 @@ class FleetApp:
             )
 
     def collecting(self, name: NodeName | None = None) -> "CollectorService":
-        """Return the service that answers collectors of this node."""
         from localpuppet.fleet.exports.recording import CollectorService
 
         policy = self.peers.collect_policy
@@ -564,7 +562,6 @@ class NoteLog:
         """Drop the line."""
 
     def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Pass the warning on as a note."""
         self._note(text)
 
     debug = info

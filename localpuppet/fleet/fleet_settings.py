@@ -167,7 +167,6 @@ class BusSettings(Value):
 
     @classmethod
     def of(cls, file: SettingsFile) -> "BusSettings":
-        """Return the bus settings of a document."""
         buses, where = file.full["buses"], str(file.path)
         servers = {}
         for name in ("etcd", "nats"):

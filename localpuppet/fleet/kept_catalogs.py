@@ -73,7 +73,6 @@ class NodeCatalog(Value):
 
     @property
     def catalog(self) -> CanonicalCatalog:
-        """Return the catalog."""
         return unpack_catalog(self.packed, node=self.node)
 
     def text(self) -> bytes:

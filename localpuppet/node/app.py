@@ -145,7 +145,6 @@ class NodeApp:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """The other nodes."""
         return self._ports.neighbours(self)
 
     def failed_in(self, rollout: str) -> "Collection[NodeName]":
@@ -154,12 +153,10 @@ class NodeApp:
 
     @cached_property
     def additions(self) -> CommandAdditions:
-        """The additions to commands."""
         return self._ports.additions(self)
 
     @cached_property
     def clock(self) -> "SystemClock":
-        """The clock."""
         from localpuppet.base.machine.process_table import SystemClock
 
         return SystemClock()
@@ -236,7 +233,6 @@ class NodeApp:
 
     @cached_property
     def inputs(self) -> "InputReader":
-        """The reader of inputs."""
         from localpuppet.node.enc.input import Https, InputReader
 
         settings = self.settings
@@ -309,7 +305,6 @@ class NodeApp:
 
     @cached_property
     def records(self) -> "Records":
-        """The records of runs."""
         from localpuppet.base.machine.process_table import SystemProcessTable
         from localpuppet.node.runs.run_records import Records
 
@@ -324,7 +319,6 @@ class NodeApp:
 
     @cached_property
     def good_runs(self) -> "GoodRuns":
-        """The good runs to which the node can return."""
         from localpuppet.node.runs.run_records import GoodRuns
 
         keep = self.settings.keep.releases
@@ -499,7 +493,6 @@ class NodeApp:
 
     @cached_property
     def store(self) -> "Store":
-        """The content store."""
         from localpuppet.node.releases.store import Store
 
         return Store(self.settings.state, note=self.note)
@@ -749,7 +742,6 @@ class NodeApp:
 
     @cached_property
     def provider(self) -> "ReleaseProvider":
-        """The provider of releases."""
         from localpuppet.node.runs.preparing import ReleaseProvider
 
         return ReleaseProvider(
@@ -763,7 +755,6 @@ class NodeApp:
 
     @cached_property
     def reader(self) -> "InterfaceReader":
-        """The reader of interfaces."""
         from localpuppet.node.runs.interface_reader import InterfaceReader
 
         return InterfaceReader(
@@ -1025,7 +1016,6 @@ class NodeApp:
     # Runs
 
     def preparation(self) -> "RunPreparation":
-        """Return the preparation of runs."""
         from localpuppet.node.runs.preparing import RunPreparation
 
         return RunPreparation(

@@ -112,8 +112,6 @@ class CompilationError(InvalidInputError):
 
 
 class NodeCatalogs(Value):
-    """Compiles catalogs of nodes."""
-
     puppet: PuppetCaller
     engine: CompileEngine
 

@@ -63,8 +63,6 @@ class Probing:
 
 
 class CheckRunner:
-    """Runs checks."""
-
     def __init__(self, probe: Probing) -> None:
         self._probe = probe
         self._slots = asyncio.Semaphore(AT_ONCE)

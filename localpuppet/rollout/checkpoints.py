@@ -143,7 +143,6 @@ class RolloutCheckpoint(JsonRecord):
         return {**report.summary(), "state": state}
 
     def to_payload(self) -> bytes:
-        """Return the bytes to sign."""
         for checkpoint in (self, replace(self, events=())):
             data = compact(checkpoint.to_dict()).encode()
             packed = zlib.compress(data)
@@ -188,8 +187,6 @@ AGAIN = 5.0  # seconds until the next write to an unreachable bus
 
 
 class PublishedCheckpoint(Value):
-    """A checkpoint on the bus."""
-
     head: RolloutCheckpoint
     revision: int
     signer: SignerName
@@ -237,7 +234,6 @@ class RolloutCheckpoints:
         return await self._kv.fullness()
 
     def key(self, rollout: RolloutId) -> str:
-        """Return the key of a rollout's checkpoint."""
         return layout.rollouts_of(self.owner) + rollout
 
     def _verified(self, entry: KeyValueEntry, rollout: RolloutId) -> PublishedCheckpoint:
@@ -381,7 +377,6 @@ class CheckpointKeeper:
         )
 
     async def write(self) -> None:
-        """Write the checkpoint of the journal."""
         head = self.current()
         try:
             self.revision = await self.heads.write(head, self.revision)

@@ -51,8 +51,6 @@ LOOKS, PACE = 5, 1.0
 
 
 class RolloutCommand(StrEnum):
-    """A rollout command."""
-
     STOP = "stop"
     PAUSE = "pause"
     CONTINUE = "continue"
@@ -61,8 +59,6 @@ class RolloutCommand(StrEnum):
 
 
 class SentCommand(Value):
-    """A command that an operator sent."""
-
     command: RolloutCommand
     caller: str
     machine: str
@@ -173,7 +169,6 @@ def digest_of(timed: Sequence[events.TimedEvent]) -> str:
 
 
 def parse_machine(text: str) -> str:
-    """Parse the name of a machine."""
     if len(text) > bus_limits.MAX_MACHINE:
         raise InvalidInputError(
             f"is longer than {bus_limits.MAX_MACHINE} characters", where="machine"
@@ -211,7 +206,6 @@ class SignedCommand(Message):
 
     @property
     def sent_command(self) -> SentCommand:
-        """The command and its sender."""
         return SentCommand(
             command=self.command, caller=self.caller.caller, machine=self.machine, about=self.about
         )

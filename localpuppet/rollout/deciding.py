@@ -57,7 +57,6 @@ class NextAction(Value):
 
 
 def decide(state: RolloutState) -> NextAction:
-    """Return what the rollout does next."""
     if state.stopped is not None or state.goes_back:
         return _ending(state)
     if state.paused is not None:

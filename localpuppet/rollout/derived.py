@@ -209,7 +209,6 @@ class _Components:
                         components.setdefault(node, []).append(capability)
 
     def site(self, environment: str) -> EnvironmentSite:
-        """Return the site."""
         components = [
             SiteComponent(
                 application=part.application,

@@ -283,7 +283,6 @@ AGAIN = "again"
 
 
 def plan_diagram(plan: Plan) -> Diagram:
-    """Return the diagram of a plan."""
     runs = plan.runs
     arrows = [*_repeats(runs), *_waits(runs)]
     every = fold([(run.group, run.total, *run.by_application()) for run in runs], arrows)
@@ -416,7 +415,6 @@ def kick_diagram(relations: Relations) -> Diagram:
 
 
 def _is_node(role: Role) -> bool:
-    """Return whether a role is a node that has no role."""
     return [*map(str, role.nodes)] == [role.name]
 
 

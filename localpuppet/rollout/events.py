@@ -19,8 +19,6 @@ from localpuppet.rollout.site import Check, parse_check, to_json
 
 
 class NodeResult(StrEnum):
-    """The result of a node in a rollout."""
-
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     UNRESPONSIVE = "unresponsive"
@@ -46,8 +44,6 @@ class RolloutEnding(StrEnum):
 
 
 class NodeRun(NamedTuple):
-    """One run of a node in a rollout."""
-
     # The group, from 1. The run that takes a node back to its previous release has the number of
     # groups plus 1.
     step: int
@@ -302,12 +298,10 @@ _CLASSES = {kind: class_ for class_, kind in _KINDS.items()}
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """Return an event's JSON form."""
     return {"event": _KINDS[type(event)], **to_record(event)}
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form."""
     try:
         fields = dict(raw)
         event: Event = from_record(_CLASSES[fields.pop("event")], fields)

@@ -68,14 +68,12 @@ class JournalReader:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
     def state(self) -> RolloutState:
-        """Return the state of the rollout."""
         try:
             return RolloutState.of(event for _, event in self.events())
         except StateError as error:
             raise (error if error.where else error.at(str(self.path))) from error
 
     def report(self) -> RolloutReport:
-        """Return the report of the rollout."""
         taken = self.taken  # first: a rollout that ends in between is over in the events
         return RolloutReport.of(self.events(), taken=taken)
 

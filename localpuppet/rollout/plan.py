@@ -55,8 +55,6 @@ class LoopError(Exception):
 
 
 class LevelSchedule(Value):
-    """The schedule."""
-
     times: Sequence[int]  # the turn of each vertex, from 0; `JUNCTION` for junctions
     last: int  # the last turn; -1 if no vertex has a place
     # A longest path. Each element has the vertices of one place in one turn, and waits for the one
@@ -65,7 +63,6 @@ class LevelSchedule(Value):
 
 
 def turns(graph: Graph) -> LevelSchedule:
-    """Return the schedule of a graph."""
     number, count = _by_place(graph)
     joined = merge(graph, number, count)
     inner, inner_count = strong_components(joined)
@@ -277,7 +274,6 @@ class Run(Value):
         return components
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "node": self.node,
             "number": self.number,
@@ -296,8 +292,6 @@ class Run(Value):
 
 
 class ChainRun(Value):
-    """A run in the longest chain."""
-
     group: int
     node: NodeName
     # What it waits for from the run before. `None` for the first run, and if nodes that are not
@@ -305,7 +299,6 @@ class ChainRun(Value):
     capability: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {"group": self.group, "node": self.node, "capability": self.capability}
 
 
@@ -394,7 +387,6 @@ def _applications(site: EnvironmentSite, selection: PlanSelection, where: str) -
 def _nodes(
     site: EnvironmentSite, components: Sequence[SiteComponent], selection: PlanSelection, where: str
 ) -> frozenset[NodeName]:
-    """Return the selected nodes."""
     known = frozenset(component.node for component in components)
     for node in selection.nodes:
         if node in known:

@@ -137,7 +137,6 @@ async def _read(
 
 
 def head_of(journal: JournalReader) -> RolloutCheckpoint:
-    """Return the checkpoint of a journal."""
     events = journal.events()
     report = RolloutReport.of(events, taken=False)
     state, over = report.state, not report.state.resumable

@@ -110,8 +110,6 @@ class PauseAfter(StrEnum):
 
 
 class RolloutOptions(Value):
-    """The options of a rollout."""
-
     # Number of nodes of each group that run before the others of the group; if one fails, the
     # rollout ends. 0 for none.
     canary: int = 0

@@ -42,8 +42,6 @@ def show_counts(counts: Mapping[str, int]) -> str:
 
 
 class RolloutReport(Value):
-    """The report of a rollout."""
-
     state: RolloutState
     # The state in one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process controls it),
     # `OVERTAKEN` (another controller has it), `ELSEWHERE` (it continued on another machine, and may

@@ -69,8 +69,6 @@ def tone_of(word: str) -> str:
 
 
 class NodeRunView(Value):
-    """A node in a group."""
-
     node_run: events.NodeRun
     state: ProgressState
     failed: bool  # whether this run failed, also if a rollback undid it
@@ -83,7 +81,6 @@ class NodeRunView(Value):
 
     @property
     def node(self) -> str:
-        """The name of the node."""
         return self.node_run.node
 
     @property
@@ -113,7 +110,6 @@ class GroupView(Value):
 
     @property
     def state(self) -> ProgressState:
-        """The state of the group."""
         return of_group({run.state for run in self.runs})
 
     @property
@@ -144,7 +140,6 @@ class RolloutView(Value):
 
     @classmethod
     def of(cls, report: RolloutReport, now: datetime) -> "RolloutView":
-        """Return the view of a rollout."""
         state, states = report.state, ProgressStates(report.state)
         back = sorted(state.took) if state.goes_back else []
         began = parse_time(report.began)
@@ -369,7 +364,6 @@ class TimeLine(Value):
 
     @classmethod
     def of(cls, view: RolloutView, now: datetime) -> "TimeLine":
-        """Return the time line of a rollout."""
         runs = [run for group in view.all_groups for run in group.runs]
         ends = [run.ended for run in runs if run.ended is not None]
         begins = [run.started for run in runs if run.started is not None]
@@ -409,7 +403,6 @@ class TimeLine(Value):
         return Tree.tostring(self.draw(run), encoding="unicode", short_empty_elements=False)
 
     def _at(self, moment: datetime) -> float:
-        """Return the place of a time on the line."""
         part = (moment - self.begin).total_seconds() / max(self.seconds, 0.001)
         return round(min(max(part, 0.0), 1.0) * WIDTH, 1)
 

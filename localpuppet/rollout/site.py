@@ -90,7 +90,6 @@ def shown(check: Check) -> str:
 
 
 def to_json(check: Check) -> str | list[str]:
-    """Return the JSON form."""
     return check if isinstance(check, str) else list(check)
 
 
@@ -212,7 +211,6 @@ class _Reader:
         self._names: dict[str, str] = {}
 
     def application(self, application: str, components: Mapping[str, Json], where: str) -> None:
-        """Read the components of an application."""
         self._name(application, where)
         if len(self.components) + len(components) > MAX_COMPONENTS:
             raise InvalidInputError(

@@ -46,8 +46,6 @@ from localpuppet.rollout.site import Check
 
 
 class RolloutState:
-    """The state of a rollout."""
-
     def __init__(self, began: RolloutBegan) -> None:
         self.began = began
         self.epoch = 1
@@ -181,7 +179,6 @@ class RolloutState:
         return {turn.node: turn.step for turn in turns}
 
     def checks(self, turn: NodeRun) -> tuple[Check, ...]:
-        """Return the checks that follow a node run."""
         options = self.began.options
         if turn.step == self.step_back:
             return ()
@@ -386,7 +383,6 @@ class RolloutState:
 
 
 def _turns(event: Event) -> Sequence[NodeRun]:
-    """Return the node runs that an event is about."""
     turn: NodeRun | None = getattr(event, "node_run", None)
     return getattr(event, "node_runs", ()) if turn is None else (turn,)
 
@@ -435,8 +431,6 @@ _OF_GROUP = (
 
 
 class ProgressStates:
-    """The states in a rollout."""
-
     def __init__(self, state: RolloutState) -> None:
         self._state = state
         self._ends_soon = bool(state.over or state.stopped or state.goes_back)

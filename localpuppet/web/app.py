@@ -87,8 +87,6 @@ class WebAddresses(Value):
 
 
 class DashboardAccess(Value):
-    """The access to a dashboard."""
-
     door: "AccessRule"
     entrance: rules.LoopbackDoor | None = None  # the same rules with a link; `None` over TLS
     tls: Tls | None = None
@@ -349,7 +347,6 @@ class WebApp:
         )
 
     def previews(self) -> "RolloutPreviews":
-        """Return the previews of rollouts."""
         from localpuppet.node.app import program_environment
         from localpuppet.node.releases.release_records import StagedRecords
         from localpuppet.web.dashboard.rollout_previews import RolloutPreviews

@@ -68,7 +68,6 @@ class AllowedRange(NamedTuple):
         return lowest if self.maximum is None else f"{lowest} to {self.maximum}"
 
     def has(self, number: float) -> bool:
-        """Return whether a number is in the range."""
         return (self.minimum is None or self.minimum <= number) and (
             self.maximum is None or number <= self.maximum
         )
@@ -137,7 +136,6 @@ class JsonRecord(Value):
     IS_OPEN: ClassVar[bool] = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return to_record(self)
 
     @classmethod
@@ -179,7 +177,6 @@ class Message(JsonRecord):
 
 
 def to_record(value: object) -> dict[str, Any]:
-    """Return the JSON object of a value."""
     return _object_of(type(value)).write(value)
 
 
@@ -303,7 +300,6 @@ def _object_of(form: Any) -> _Object:  # noqa: ANN401 - a dataclass or value
 
 @cache
 def form_of(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
-    """Return the JSON form of a type."""
     if form in _FORMS:
         return _FORMS[form]
     origin, args = get_origin(form), get_args(form)
@@ -461,7 +457,6 @@ def _placed_read(read: Callable[[Any], T], raw: object, key: str | int) -> T:
 
 
 def text_form(parse: Callable[[str], object], *, write: Callable[[Any], object] = str) -> JsonForm:
-    """Return the form of a text that is parsed."""
 
     def read(raw: Any) -> object:  # noqa: ANN401
         if not isinstance(raw, str):

@@ -60,7 +60,6 @@ class NodeName(str):
 
     @classmethod
     def parse(cls, text: str) -> "NodeName":
-        """Return the name."""
         if text != text.lower() and re.match(_NODE, text.lower()):
             raise InvalidInputError(
                 f"node name {text!r} must be in lower case", hint=f"write {text.lower()}"
@@ -85,7 +84,6 @@ class SignerName(str):
 
     @classmethod
     def parse(cls, text: str) -> "SignerName":
-        """Return the name."""
         if len(text) > 251 or not re.match(_SIGNER, text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a signer's name",
@@ -115,7 +113,6 @@ class ReleasePath(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "ReleasePath":
-        """Return the path."""
         if not text:
             raise InvalidInputError(
                 "is empty", where=where, hint="name a release, such as foo/tags/r1"
@@ -190,7 +187,6 @@ class ClassName(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "ClassName":
-        """Return the name."""
         if re.match(_CLASS, text):
             return cls(text)
         candidate = text.removeprefix("::").lower()
@@ -206,13 +202,10 @@ def is_class_name(text: str) -> bool:
 
 
 class EnvironmentName(str):
-    """The name of a Puppet environment."""
-
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "EnvironmentName":
-        """Return the name."""
         if not re.match(_ENVIRONMENT, text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(
                 f"{text[:80]!r} is not a valid environment name",
@@ -229,7 +222,6 @@ class RunId(str):
 
     @classmethod
     def parse(cls, text: str) -> "RunId":
-        """Return the id."""
         try:
             time = text.partition("-")[0]
             if re.match(_RUN_ID, text) and datetime.fromisoformat(time).year < 9999:
@@ -253,12 +245,10 @@ class RolloutId(str):
 
     @staticmethod
     def like(text: str) -> bool:
-        """Return whether a text has the form of a rollout id."""
         return re.match(_ROLLOUT_ID, text) is not None
 
     @classmethod
     def parse(cls, text: str) -> "RolloutId":
-        """Return the id."""
         if not cls.like(text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a rollout's id", hint="see 'localpuppet rollout list'"
@@ -300,7 +290,6 @@ def split_tags(text: str | None) -> tuple[str, ...]:
 
 
 def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
-    """Return a Puppet tag."""
     if len(text) > MAX_LINE_BYTES or not re.match(_PUPPET_TAG, text):
         raise InvalidInputError(f"{text[:40]!r} is not a tag", where=where, hint=hint)
     return text

@@ -492,7 +492,6 @@ class ReloadedFiles(Generic[T]):
         self._made: tuple[object, T] | None = None
 
     def __call__(self) -> T:
-        """Return the value for the files as they are now."""
         stamp = tuple(_stamp(path) for path in self._files)
         if self._made is None or self._made[0] != stamp:
             self._made = stamp, self._make()

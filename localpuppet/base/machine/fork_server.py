@@ -117,7 +117,6 @@ class ForkServerClient:
         return server if self._processes.alive(server) else NOBODY
 
     def note(self, server: ProcessId) -> None:
-        """Record which process the server is."""
         text = f"{server.pid} {server.boot_id} {server.started}\n"
         write_durably(self._note, text.encode(), mode=0o600)
 

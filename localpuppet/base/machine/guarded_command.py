@@ -252,7 +252,6 @@ def _send(tell: int, **words: object) -> None:
 
 
 def _descendants() -> list[ProcessId]:
-    """Return all descendants of this process."""
     return _TABLE.family(_TABLE.me())[1:]
 
 

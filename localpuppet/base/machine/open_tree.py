@@ -59,7 +59,6 @@ class OpenTree:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
         os.close(self.descriptor)
 
     def open(self, name: str) -> int:
@@ -133,7 +132,6 @@ class _Way:
         return self._opened.pop()
 
     def close(self) -> None:
-        """Close the directories on the way."""
         for descriptor in self._opened:
             os.close(descriptor)
 

@@ -36,7 +36,6 @@ class SystemProcessTable:
     """The running processes of this machine; see `base.machine.ports.ProcessTable`."""
 
     def me(self) -> ProcessId:
-        """Return this process."""
         return self.identify(os.getpid())
 
     def identify(self, pid: int) -> ProcessId:

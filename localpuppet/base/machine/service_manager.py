@@ -50,7 +50,6 @@ class ServiceManager:
         self._say(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """Report that the service is stopping."""
         self._say("STOPPING=1")
 
     def alive(self) -> None:

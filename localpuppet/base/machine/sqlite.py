@@ -366,7 +366,6 @@ class IdTable:
         self._always = always
 
     def has(self, connection: sqlite3.Connection, owner: str, identifier: str) -> bool:
-        """Return whether an id is in the table."""
         exists = connection.execute(
             "SELECT 1 FROM seen WHERE owner = ? AND id = ?", (owner, identifier)
         )

@@ -69,8 +69,6 @@ class RequestedRunResult(StrEnum):
 
 
 class RunCompletion(Value):
-    """The result of a run."""
-
     result: RequestedRunResult
     run: str | None = None
     outcome: str = ""

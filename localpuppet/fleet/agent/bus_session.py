@@ -87,8 +87,6 @@ class RunSide(Protocol):
 
 
 class LocalRunSide:
-    """The run side in this process."""
-
     def __init__(
         self,
         agent: Agent,
@@ -102,7 +100,6 @@ class LocalRunSide:
 
     @property
     def me(self) -> NodeName:
-        """Return the node's name."""
         return self._agent.me
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
@@ -118,7 +115,6 @@ class LocalRunSide:
         return self._describe()
 
     async def contended(self) -> None:
-        """See `RunSide`."""
         self._agent.note_other_agent()
 
     def subscribe(self) -> asyncio.Event:
@@ -358,8 +354,6 @@ LOOKED_AT = 50  # runs that are searched for these
 
 @dataclass(frozen=True, slots=True)
 class Describer:
-    """Describes the node."""
-
     agent: Agent
     _: KW_ONLY
     holds: Callable[[], Holds]

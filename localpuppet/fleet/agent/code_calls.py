@@ -78,8 +78,6 @@ class CodeCall(Message):
 
 
 class QueryCall(Message):
-    """A call of a query function."""
-
     WHERE, IS_OPEN = "call", True
     function: str
     arguments: tuple[Json, ...]

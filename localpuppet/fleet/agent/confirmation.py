@@ -190,7 +190,6 @@ class Confirmation(JsonRecord):
         }
 
     def __str__(self) -> str:
-        """Return one line for people."""
         return f"{self.release}: {self.stage}{f' ({self.reason})' if self.reason else ''}"
 
 

@@ -319,7 +319,6 @@ class Confirming:
         return decide(sight, within=confirmation.within)
 
     def _act(self, confirmation: Confirmation, verdict: ConfirmationDecision) -> None:
-        """Record the verdict and act on it."""
         if verdict is ConfirmationDecision.CONFIRMED:
             why = (
                 "by this node, because the rollout sent no confirmation"

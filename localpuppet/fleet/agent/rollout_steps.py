@@ -48,8 +48,6 @@ class _Job(Generic[Outcome]):
 
 
 class Jobs(Generic[Outcome]):
-    """Jobs of one kind."""
-
     def __init__(self, what: str, *, most: int, each: int) -> None:
         self._what = what
         self._most = most

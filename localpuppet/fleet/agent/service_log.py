@@ -33,7 +33,6 @@ class ServiceLog:
         self._left_out: Counter[LineKind] = Counter()
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log an event."""
         self._log("info", text, kind)
 
     def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:

@@ -77,7 +77,6 @@ _IDS = {RequestKind.RECEIVE: MAX_IDS, RequestKind.SERVE: 1}
 
 
 def message_id(message: bytes) -> MessageId:
-    """Return the id of a message."""
     return MessageId(hashlib.sha256(message).hexdigest())
 
 
@@ -280,7 +279,6 @@ class RemoteRunSide:
         return (await self._ask_once(question, _Token)).token.encode()
 
     async def contended(self) -> None:
-        """See `RunSide`."""
         await self._ask_once(SplitMessage(verb=RequestKind.CONTENDED), _RunSideAnswer)
 
     def subscribe(self) -> asyncio.Event:

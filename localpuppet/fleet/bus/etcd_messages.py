@@ -66,7 +66,6 @@ def blob(fields: Fields, key: int) -> bytes:
 
 
 def blobs(fields: Fields, key: int) -> list[bytes]:
-    """Return all values of a field of bytes."""
     values = fields.get(key, [])
     blobs_found = [value for value in values if isinstance(value, bytes)]
     if len(blobs_found) != len(values):
@@ -215,7 +214,6 @@ def read_transaction(data: bytes) -> int | None:
 
 
 def grant_request(seconds: int) -> bytes:
-    """Return a LeaseGrantRequest."""
     return encode((1, seconds))
 
 
@@ -225,7 +223,6 @@ def read_lease(data: bytes) -> int:
 
 
 def keep_alive_request(lease: int) -> bytes:
-    """Return a LeaseKeepAliveRequest."""
     return encode((1, lease))
 
 
@@ -257,7 +254,6 @@ def read_watched(data: bytes) -> WatchMessage:
 
 
 def authenticate_request(user: str, password: str) -> bytes:
-    """Return an AuthenticateRequest."""
     return encode((1, user), (2, password))
 
 

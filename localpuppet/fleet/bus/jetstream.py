@@ -56,8 +56,6 @@ COUNTED = TRACE / 2
 
 
 class StreamState(Value):
-    """The state of the stream at one moment."""
-
     last: int
     created: str
     keys: tuple[str, ...]
@@ -100,8 +98,6 @@ _NO_STREAM = 10059
 
 
 class NatsStream:
-    """A stream."""
-
     def __init__(
         self, connection: nats_link.NatsConnection, servers: Servers, place: SubjectRange
     ) -> None:

@@ -133,8 +133,6 @@ _FULL = (10023, 10028, 10047, 10077)
 
 
 class JetStream:
-    """The API."""
-
     def __init__(self, connection: NatsConnection) -> None:
         self._connection = connection
 
@@ -257,7 +255,6 @@ _UNUSED = 300 * 10**9
 
 
 def stream_name(servers: Servers, place: SubjectRange) -> str:
-    """Return the name of the stream of a place."""
     return servers.stream + place.suffix
 
 

@@ -305,7 +305,6 @@ def is_ours(entry: KeyValueEntry) -> bool:
 
 
 def is_key(text: str) -> bool:
-    """Return whether a text is a key of the bus."""
     return len(text) <= MAX_KEY and _KEY.fullmatch(text) is not None
 
 

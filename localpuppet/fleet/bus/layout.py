@@ -40,7 +40,6 @@ _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
 def triggers_for(node: NodeName, keyprefix: str) -> str:
-    """Return the prefix of the triggers for a node."""
     return f"{keyprefix}/hosts/{node}/"
 
 
@@ -60,7 +59,6 @@ def history_of(node: NodeName) -> str:
 
 
 def requests_for(node: NodeName) -> str:
-    """Return the prefix of the requests to a node."""
     return f"{BASE}/requests/{node}/"
 
 
@@ -70,7 +68,6 @@ def requests_of(caller: str, node: NodeName) -> str:
 
 
 def replies_to(caller: str) -> str:
-    """Return the prefix of the replies to a caller."""
     return f"{BASE}/replies/{caller}/"
 
 
@@ -95,7 +92,6 @@ def commands_of(caller: str, receiver: str) -> str:
 
 
 def parse_lease_name(text: str) -> str:
-    """Return the name of a lease."""
     if not _LEASE_NAME.match(text):
         raise InvalidInputError(
             f"{text[:60]!r} is not a lease name",

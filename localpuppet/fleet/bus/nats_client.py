@@ -31,7 +31,6 @@ class _BoundedParser(Parser):
     """A parser with a size limit: the library's waits for any size that the server announces."""
 
     async def parse(self, data: bytes = b"") -> None:
-        """Parse received data."""
         try:
             await super().parse(data)
         except RecursionError as error:

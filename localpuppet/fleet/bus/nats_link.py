@@ -114,11 +114,9 @@ class NatsLink:
 
     @property
     def version(self) -> str:
-        """Return the version of the server."""
         return one_line(self.client.server_version)
 
     async def connect(self, url: str, options: Mapping[str, Any], *, inbox: str) -> None:
-        """Connect."""
         await self.client.connect(
             url,
             **options,

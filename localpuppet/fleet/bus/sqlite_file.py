@@ -249,7 +249,6 @@ class SqliteFile:
             raise
 
     def close(self) -> None:
-        """Close the database."""
         self._connection.close()
 
     def replaced(self) -> bool:
@@ -266,7 +265,6 @@ class SqliteFile:
             return float(born)
 
     def get(self, key: str) -> KeyValueEntry | None:
-        """Return the value of a key."""
         with self._problems():
             row = self._connection.execute(
                 f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608

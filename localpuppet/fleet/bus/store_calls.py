@@ -140,7 +140,6 @@ class ListingEntries:
         self.entries: list[KeyValueEntry] = []
 
     def add(self, entries: Iterable[KeyValueEntry]) -> None:
-        """Add entries."""
         for entry in entries:
             self._size += len(entry.key) + len(entry.value)
             if self._size > self._limit:

@@ -115,7 +115,6 @@ class FleetAdditions(CommandAdditions):
 
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
-    """Return the arguments of a request."""
     from localpuppet.fleet.requests.request import Disable, Enable, RunArguments, StatusRequest
 
     if action == "status":

@@ -420,7 +420,6 @@ class Board:
         self._away = ""  # what the bus does again after an outage
 
     def take(self, change: Change) -> None:
-        """Show a change."""
         if self._away:
             render.say(f"# the bus {self._away} again", err=True)
         self._away = ""

@@ -65,7 +65,6 @@ class Relations(Value):
     unanswered: int = 0
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {
             "schema": 1,
             "roles": [{"role": role.name, "nodes": [*map(str, role.nodes)]} for role in self.roles],

@@ -76,7 +76,6 @@ class DerivedReader:
         return entries if self._entry is None else _with(entries, self._entry)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node."""
         own = self._entry
         return own if own is not None and own.node == node else self._reader.entry(node)
 
@@ -453,7 +452,6 @@ class Cycle(Value):
         return any(step <= ANSWERS for step in self.by)
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {
             "path": list(self.path),
             "by": [[*sorted(map(str, step))] for step in self.by],
@@ -504,7 +502,6 @@ def _steps(
 
 
 def _shortest(steps: _Steps) -> list[Cycle]:
-    """Return the shortest cycle through each step."""
     cycles = []
     for start in sorted(steps):
         for end in sorted(steps[start]):

@@ -88,8 +88,6 @@ class FinishedRun(Value):
 
 
 class DependencySource(Protocol):
-    """One kind of dependency."""
-
     @property
     def name(self) -> str:
         """Return the name of the kind, as in `Dependency.source`."""
@@ -117,8 +115,6 @@ class PeerEntries(Protocol):
 
 
 class NodeRuns(Protocol):
-    """The runs of this node."""
-
     def after(self, run: str | None) -> tuple[Sequence[FinishedRun], bool]:
         """Return the complete runs after one, oldest first, and whether one is running.
 
@@ -250,7 +246,6 @@ class ReactionState(JsonRecord):
     pending: tuple[RunCause, ...] = ()
 
     def after(self, run: FinishedRun) -> "ReactionState":
-        """Return the state after a run."""
         dependencies = {dependency.id: dependency for dependency in run.dependencies}
         if run.good:
             queries = tuple(

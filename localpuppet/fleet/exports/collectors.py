@@ -285,7 +285,6 @@ class Search(Value):
         return cls(condition=None if raw is None else _checked(raw, 0, count(1)))
 
     def matches(self, resource: ExportedResource) -> bool:
-        """Return whether a resource matches."""
         return self.condition is None or _matches(self.condition, resource)
 
     def named(self) -> Mapping[str, Json]:

@@ -297,7 +297,6 @@ _CHANCE = SystemRandom()
 
 
 def exports_writer(node: NodeName, outbox: ChunkOutbox) -> ChunkWriter:
-    """Return the writer of a node's exports."""
     return ChunkWriter(
         prefix=exports_of(node), outbox=outbox, named=lambda entry: entry.exports.digest
     )

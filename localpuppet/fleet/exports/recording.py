@@ -107,7 +107,6 @@ class CollectorRecord(JsonRecord):
         return super().from_dict({key: raw[key] for key in raw if key != "text"})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {**super().to_dict(), "text": self.text}
 
 
@@ -117,7 +116,6 @@ def collector_text(kind: str, condition: Json) -> str:
 
 
 def answered(asked: CollectorRecord, choice: collectors.CollectorResult) -> CollectorRecord:
-    """Return a collector with its result."""
     return replace(
         asked,
         digest=digest_of_choice(choice),

@@ -297,7 +297,6 @@ class HistoryDay(Value, Generic[R]):
 
 
 def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
-    """Return the day in a payload."""
     if len(payload) > limits.MAX_PACKED_DAY:
         raise InvalidInputError(f"is larger than {limits.MAX_PACKED_DAY} bytes", where=_WHERE)
     try:
@@ -322,5 +321,4 @@ def day_of(at: float) -> int:
 
 
 def history_key(node: NodeName, kind: HistoryKind, day: int) -> str:
-    """Return the key of a day on the bus."""
     return f"{HISTORY}{node}/{kind}/{day % SLOTS}"

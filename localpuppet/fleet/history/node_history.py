@@ -501,7 +501,6 @@ class NodeHistory:
         self._audit.append(self._name(), AuditRecord.of_command(user, action, subject, at=at))
 
     def is_published(self) -> bool:
-        """Return whether the bus has the history that this node has to publish."""
         return is_published(self._name(), self._logs, self._published, self._clock)
 
     def auditor(self, log: Log) -> Auditor:

@@ -79,7 +79,6 @@ class ClaimPolicy(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
-        """Parse a policy file."""
         return cls(lines=tuple(policies.parse_lines(data, _parse_line, where=where)))
 
     def refusal(self, entry: InventoryEntry) -> str | None:

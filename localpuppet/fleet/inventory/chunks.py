@@ -182,12 +182,10 @@ async def remove_chunks(kv: KeyValue, prefix: str) -> None:
 
 
 def chunk_key(prefix: str, slot: str, number: int) -> str:
-    """Return the key of a chunk."""
     return f"{prefix}{slot}/{number}"
 
 
 def chunk_value(digest: str, chunk: bytes) -> bytes:
-    """Return the value of a chunk."""
     return digest.encode("ascii") + b"\n" + chunk
 
 

@@ -266,7 +266,6 @@ class InventoryEntry(_Part):
             raise ValueError(f"not the payload of an entry: {error!r}") from error
 
     def digested(self) -> "InventoryEntry":
-        """Return the entry with the digest of its content."""
         content = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
         content["queries"] = [query.text for query in self.queries]
         return replace(self, digest=hashlib.sha256(canonical(content)).hexdigest())

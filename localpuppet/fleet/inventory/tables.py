@@ -137,7 +137,6 @@ class EntryRows:
 
     @classmethod
     def of(cls, entry: InventoryEntry) -> "EntryRows":
-        """Return the rows of an entry."""
         name = str(entry.node)
         own: dict[str, Json] = {"fqdn": name, "clientcert": name, TRUSTED: _trusted(name)}
         if entry.roles:

@@ -129,7 +129,6 @@ class LeaseBook:
             connection.execute("DELETE FROM leases WHERE name = ?", (name,))
 
     def entries(self) -> list[LeaseRecord]:
-        """Return all leases."""
         if not self._database.path.exists():
             return []  # most agents never have a lease
         with self._database.use() as connection:

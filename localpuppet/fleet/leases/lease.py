@@ -302,7 +302,6 @@ def _key(name: str) -> str:
 
 
 def _holder_and_use(key: str, value: bytes) -> tuple[str, str]:
-    """Return the holder and the use of a lease."""
     try:
         raw = loads(value)
         check_schema(raw, SCHEMA)

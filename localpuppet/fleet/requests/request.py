@@ -136,8 +136,6 @@ class StatusRequest(converter.Message):
 
 
 class DeployAction(StrEnum):
-    """The actions on a release."""
-
     STAGE = "stage"  # stage it, and report whether the node could apply it
     APPLY = "apply"  # apply it, and run
     ROLL_BACK = "roll_back"  # leave it, and return to what ran before
@@ -368,7 +366,6 @@ class Request(converter.Message):
 
     @property
     def receiver(self) -> names.SignerName:
-        """Return the receiver as the signer of the reply."""
         return names.SignerName(self.node)
 
 
@@ -513,7 +510,6 @@ def answer(
     *,
     clock: Clock,
 ) -> bytes:
-    """Return the signed reply to a request."""
     now = int(clock.now().timestamp())
     reply = NodeReply(
         node=signer.name,

@@ -165,7 +165,6 @@ class RequestClient:
 
     @property
     def caller(self) -> str:
-        """Return the caller id."""
         return self.signer.name.caller
 
     def heed_refusals(
@@ -204,7 +203,6 @@ class RequestClient:
     async def ask(
         self, node: NodeName, action: str, args: messages.Arguments, *, patience: float
     ) -> NodeAnswer:
-        """Send a request to a node and return its answer."""
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)
         async with Replies(self.kv, self.signer.name, node) as replies:

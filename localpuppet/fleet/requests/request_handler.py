@@ -143,8 +143,6 @@ class RolloutActions(Protocol):
 
 
 class RequestHandler(Value):
-    """Executes requests."""
-
     reception: RequestAdmission
     signer: MessageSigner
     holds: Callable[[], Holds]

@@ -99,8 +99,6 @@ class Trigger(Message):
 
 
 class CauseKind(StrEnum):
-    """The origin of a cause."""
-
     TRIGGER = "trigger"
     TIMER = "timer"
     MANUAL = "manual"
@@ -161,7 +159,6 @@ class RunCause(Value):
         return f"{self.sender}/{self.uuid}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return to_record(self)
 
     @classmethod

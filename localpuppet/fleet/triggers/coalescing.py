@@ -83,7 +83,6 @@ class Batch:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """All ids."""
         return tuple(self._owed)
 
     @property
@@ -104,7 +103,6 @@ class Batch:
 
     @property
     def noop(self) -> bool:
-        """Whether all causes are noop."""
         return all(noop for noop, _ in self._wanted)
 
     @property
@@ -128,7 +126,6 @@ class Batch:
         return None
 
     def add(self, cause: RunCause) -> None:
-        """Add a cause."""
         wanted = (cause.noop, cause.puppet_tags)
         owed = _Owed(cause.expires, cause.path, wanted, cause.timestamp, cause.sender)
         self._keep(cause.id, owed, cause)

@@ -51,8 +51,6 @@ CREATE INDEX IF NOT EXISTS steps_by_cause ON steps (cause);
 
 
 class StepState(StrEnum):
-    """The state of a step."""
-
     WAITING = "waiting"
     RUNNING = "running"
     OVER = "over"
@@ -67,7 +65,6 @@ class Step(Value):
     reason: str = ""
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return field_values(self)
 
 

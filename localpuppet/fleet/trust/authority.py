@@ -126,8 +126,6 @@ def _shown(name: x509.GeneralName) -> str:
 
 
 class RevocationLists:
-    """The revocation lists in a file."""
-
     def __init__(self, path: Path, lists: Sequence[x509.CertificateRevocationList]) -> None:
         self._path = path
         self._lists = [(entry, _is_complete(entry)) for entry in lists]
@@ -291,7 +289,6 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def der(certificate: x509.Certificate) -> bytes:
-    """Return the DER form of a certificate."""
     return certificate.public_bytes(Encoding.DER)
 
 

@@ -55,7 +55,6 @@ def fingerprint_of(data: bytes) -> str:
 
 
 def public_pem(key: "PublicKeyTypes") -> bytes:
-    """Return a public key as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -184,7 +183,6 @@ class OwnKey:
         return key
 
     def make(self, *, replace: bool = False) -> "Ed25519PrivateKey":
-        """Create and return a new key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import (
             Encoding,

@@ -75,7 +75,6 @@ class Signers(Value):
 
 
 def columns(line: str) -> list[str]:
-    """Return the columns of a line."""
     return re.split("\t+", line)
 
 
@@ -142,7 +141,6 @@ class Rule(Value):
         return [*named, *(f"{DEPLOYS}{release}" for release in self.releases)]
 
     def matches(self, caller: str, action: str) -> bool:
-        """Return whether the rule applies to this caller and this action."""
         return (self.callers is None or caller in self.callers) and self.means(action)
 
     def means(self, action: str) -> bool:
@@ -163,7 +161,6 @@ class Policy(Value):
     rules: tuple[Rule, ...]
 
     def may_allow(self, action: str) -> bool:
-        """Return whether the policy allows an action for any caller."""
         return (self.allow and action in ANY_ACTION) or any(
             rule.allow and rule.means(action) for rule in self.rules
         )

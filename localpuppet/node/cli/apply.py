@@ -49,7 +49,6 @@ class RestCommand(Command):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the pieces of the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
 
 

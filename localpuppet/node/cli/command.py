@@ -389,7 +389,6 @@ class CommandGroup(Command, click.Group):
         return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a name."""
         if cmd_name not in self._modules:
             return None
         module = import_module(f"localpuppet.{self._modules[cmd_name]}")

@@ -42,19 +42,15 @@ class _Unbreakable(io.StringIO):
 
 
 class ProgressLine:
-    """A progress line."""
-
     def __init__(self, stream: TextIO, title: str) -> None:
         self.title: Callable[[], str] = lambda: title
         self._console = Console(file=_Unbreakable(stream), highlight=False)
         self._status = self._console.status(self._line(""))
 
     def start(self) -> None:
-        """Show the line."""
         self._status.start()
 
     def stop(self) -> None:
-        """Remove the line."""
         self._status.stop()
 
     def show(self, more: str) -> None:

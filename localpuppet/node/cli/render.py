@@ -266,7 +266,6 @@ class QuietObserver(NoteObserver):
     """Observes a run for a program: only notes, on standard error."""
 
     def note(self, text: str) -> None:
-        """Show a note."""
         note(text)
 
 

@@ -103,7 +103,6 @@ def refused(attempt: "Attempt", now: datetime) -> str:
 
 
 def state_word(status: Status) -> str:
-    """Return the word for the state of a run."""
     if status.state is RunState.FINISHED and status.outcome is not None:
         return str(status.outcome)
     return str(status.state)

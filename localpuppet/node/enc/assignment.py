@@ -87,7 +87,6 @@ class Assignment(JsonRecord):
         }
 
     def __str__(self) -> str:
-        """Return one line for people."""
         at = parse_time(self.at).strftime("%Y-%m-%d %H:%M UTC")
         how = f", rollout {self.rollout}" if self.rollout else ""
         return f"{self.release}, assigned by {self.by} at {at}{how} (serial {self.serial})"

@@ -24,8 +24,6 @@ USER_DATA = "userdata:"
 
 
 class Fetch(Protocol):
-    """Fetches URLs."""
-
     def get(self, url: str, *, limit: int) -> bytes:
         """Return the body, at most `limit` bytes."""
 
@@ -57,7 +55,6 @@ class LoadedInput(Value):
         return 0 if self.assignment is None else self.assignment.serial
 
     def given(self, assignment: Assignment) -> "LoadedInput":
-        """Return this input with an assignment."""
         return replace(self, input=assignment.over(self.input), assignment=assignment)
 
     def placed(self, error: LocalpuppetError) -> LocalpuppetError:
@@ -66,8 +63,6 @@ class LoadedInput(Value):
 
 
 class InputReader(Value):
-    """Reads inputs."""
-
     documents: Documents
     fetch: Fetch
     user_data: Callable[[], bytes]

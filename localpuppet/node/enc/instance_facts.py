@@ -173,7 +173,6 @@ class InstanceFacts(Value):
 
 
 def facts_of(data: InstanceData) -> InstanceFacts:
-    """Return the facts of instance data."""
     facts = {INSTANCE_ID: data.instance_id}
     left_out: dict[str, str] = {}
     for name, value in _lines(data).items():

@@ -97,7 +97,6 @@ T = TypeVar("T")
 def server_of(
     service: Service, newest_lease: Callable[[], MetadataServer | None]
 ) -> MetadataServer:
-    """Return the address of a service."""
     if service is not Service.CLOUDSTACK:
         return MetadataServer(address=LINK_LOCAL, source=None)
     if (lease := newest_lease()) is None:

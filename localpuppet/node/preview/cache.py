@@ -254,7 +254,6 @@ class PreviewCache(TreeStates):
         return ReadPart(**{**form, "keys": keys})
 
     def parts(self, name: bytes) -> list[bytes]:
-        """Return the digests in a list of parts."""
         return _digests(self._blob(name))
 
     def paths(self, name: bytes) -> NodeReads:
@@ -325,7 +324,6 @@ class PreviewCache(TreeStates):
         return states
 
     def put(self, tree: str, states: States) -> None:
-        """Remember the states of a tree."""
         data = cache_file.pack(canonical({**states}))
         with suppress(cache_file.DamagedEntryError), self._file.transaction() as connection:
             connection.execute(
@@ -334,7 +332,6 @@ class PreviewCache(TreeStates):
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.database.close()
 
 
@@ -411,7 +408,6 @@ class PreviewSide(Value):
 
 
 def request_of(capture: NodeCapture, enc: ReleaseEnc) -> CompileRequest:
-    """Return the request to compile a node with a release."""
     values = capture.values_for_puppet()
     with errors_at(f"node document of {capture.node}", LocalpuppetError):
         document = classify([*enc.select(capture.layers), values.data])
@@ -496,7 +492,6 @@ class CacheSearch:
 
 
 def _first(problems: Sequence[tuple[str, ...]], count: int) -> tuple[str, ...]:
-    """Return the first problem for each release."""
     return tuple(
         next((of_part[number] for of_part in problems if of_part[number]), "")
         for number in range(count)
@@ -578,7 +573,6 @@ class CacheFiller:
 def _compiled(
     side: PreviewSide, source: bytes, request: CompileRequest, result: CompileResult
 ) -> NodeCompile:
-    """Return what to store of a result."""
     impure = result.reads.impure
     reads = None
     if side.is_stable and not impure:

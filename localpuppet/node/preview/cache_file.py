@@ -82,7 +82,6 @@ class CatalogHead(Value):
 
     @classmethod
     def of(cls, catalog: CanonicalCatalog) -> "CatalogHead":
-        """Return the head of a catalog."""
         values = (value for resource in catalog.resources for value in resource.parameters.values())
         deferred = {DEFERRED} if any(map(_is_deferred, values)) else set()
         return cls(
@@ -193,12 +192,10 @@ def digest(data: bytes) -> bytes:
 
 
 def catalog_digest(own: bytes, shared: bytes, items: Sequence[bytes]) -> bytes:
-    """Return the digest of a catalog."""
     return digest(b"".join(chain((digest(own), shared), sorted(items))))
 
 
 def _is_deferred(value: Json) -> bool:
-    """Return whether a value is or has a Deferred call."""
     if isinstance(value, list):
         return any(map(_is_deferred, value))
     if not isinstance(value, dict):
@@ -366,8 +363,6 @@ class _StoredCatalog:
 
 
 class CatalogStore:
-    """The catalogs of a cache."""
-
     def __init__(self, file: CacheFile) -> None:
         self._file = file
         self._seen: set[int] = set()
@@ -407,13 +402,11 @@ class CatalogStore:
         return row[0] if row is not None and 0 < row[0] <= _MAX_NUMBER else None
 
     def head(self, name: bytes) -> CatalogHead:
-        """Return the head of a catalog."""
         with self._file.reading() as connection:
             stored = self._stored(connection, name)
             return _head(connection, stored)
 
     def whole(self, name: bytes) -> CanonicalCatalog:
-        """Return a catalog."""
         with self._file.reading() as connection:
             stored = self._stored(connection, name)
             return _part(connection, stored, but=set())
@@ -457,7 +450,6 @@ def add_blob(connection: sqlite3.Connection, data: bytes) -> bytes:
 
 
 def read_blob(connection: sqlite3.Connection, name: bytes) -> bytes:
-    """Return the bytes of a digest."""
     row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (name,)).fetchone()
     if row is None:
         raise DamagedEntryError("no such blob")

@@ -119,8 +119,6 @@ class CompileResult(Value):
 
 
 class CompileEngine(Protocol):
-    """Compiles catalogs."""
-
     def compile(
         self, release: "Release", requests: Iterable[CompileRequest]
     ) -> Iterator[CompileResult]:

@@ -72,7 +72,6 @@ class ResourcePattern(Value):
         return _matches(self.type, type_name) and _matches(self.title, title)
 
     def fits_parameter(self, name: str) -> bool:
-        """Return whether the pattern fits the parameter of a resource that it fits."""
         return self.parameter is None or _matches(self.parameter, name)
 
     def hides(self, type_name: str, title: str) -> bool:
@@ -146,7 +145,6 @@ class ParameterChange(Value):
         return _unified(before, after)
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {
             "name": self.name,
             "before": without_marks(self.before),
@@ -188,7 +186,6 @@ class CatalogDifference(Value):
     relationships: tuple[RelationshipChange, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is any difference."""
         return bool(
             self.classes_added or self.classes_removed or self.resources or self.relationships
         )
@@ -207,7 +204,6 @@ class CatalogDifference(Value):
         return replace(self, resources=tuple(merged[key] for key in sorted(merged)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             **field_values(self),
             "resources": [

@@ -46,7 +46,6 @@ class MarkdownForm:
     max_lines, max_value = 60, wording.MAX_VALUE
 
     def counts(self, result: PreviewResult) -> str:
-        """Return the counts of nodes."""
         return f"\n**{wording.headline(result)}**\n"
 
     def listed(self, title: str, kind: str, items: Sequence[str], rest: str) -> str:
@@ -56,7 +55,6 @@ class MarkdownForm:
         )
 
     def title(self, text: str) -> str:
-        """Return the title of the groups."""
         return f"\n#### {text}\n\n"
 
     def code(self, text: str) -> str:
@@ -130,11 +128,9 @@ class HtmlForm:
         )
 
     def title(self, text: str) -> str:
-        """Return the title of the groups."""
         return f"<h2>{_text(text)}</h2>"
 
     def code(self, text: str) -> str:
-        """Return code in one line."""
         return f"<code>{_text(text)}</code>"
 
     def names(self, names: Sequence[str]) -> str:
@@ -175,7 +171,6 @@ class HtmlForm:
 
 
 def preview_markdown(result: PreviewResult) -> str:
-    """Return the preview as Markdown."""
     form = MarkdownForm()
     title = f"### Preview of {form.code(result.base.name)} → {form.code(result.head.name)}\n"
     part = f"\nPart {result.shard} of the nodes.\n" if result.shard else ""
@@ -189,7 +184,6 @@ def preview_part(result: PreviewResult) -> str:
 
 
 def preview_html(result: PreviewResult) -> str:
-    """Return the preview as an HTML page."""
     template = files("localpuppet.node.preview").joinpath("page.html").read_text("utf-8")
     page = Template(template).substitute(
         policy=_policy(template),

@@ -125,7 +125,6 @@ class CompilerProcess:
         return compiler
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         deadline = time.monotonic() + SILENCE
         while data:

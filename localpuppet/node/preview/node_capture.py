@@ -73,7 +73,6 @@ class WithheldKeys:
     shown: tuple[str, ...] = ()
 
     def has(self, key: str) -> bool:
-        """Return whether the value of a key is withheld."""
         return _matches(key, self.patterns) and not _matches(key, self.shown)
 
 
@@ -240,7 +239,6 @@ class NodeCapture(Value):
             )
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {
             "schema": SCHEMA,
             "node": str(self.node),

@@ -110,7 +110,6 @@ class NodesDirectory:
         return [files[node] for node in sorted(files)]
 
     def read(self, file: NodeFile) -> NodeCapture:
-        """Return the capture in a file."""
         data, where = self._bytes(file), _shown(file.path)
         node, suffix = NodeName.parse(file.node), file.path.suffix
         if suffix in _YAML:

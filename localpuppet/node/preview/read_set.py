@@ -110,8 +110,6 @@ class NodeReads(Value):
 
 
 class ReadSet(Value):
-    """What one compile read."""
-
     parts: tuple[ReadPart, ...]
     node: NodeReads
     values: str

@@ -117,8 +117,6 @@ class ForbiddenDifference(Value):
 
 
 class PreviewStatistics(Value):
-    """What a preview did."""
-
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
@@ -174,7 +172,6 @@ class PreviewResult(Value):
         return DIFFERENT if self.groups else OK
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "schema": SCHEMA,
             "base": field_values(self.base),
@@ -218,7 +215,6 @@ class NodePlaceholders:
 
     @classmethod
     def of(cls, node: str, facts: Mapping[str, Json]) -> "NodePlaceholders":
-        """Return the placeholders of a node."""
         words: dict[str, str] = {}
         networking = mapping_of(facts.get("networking"))
         for word, name in (*_names(node, facts, networking), *_addresses(facts, networking)):
@@ -227,7 +223,6 @@ class NodePlaceholders:
         return cls(words)
 
     def text(self, text: str) -> str:
-        """Return a text with placeholders."""
         return self._pattern.sub(self._placeholder, text)
 
     def value(self, value: Json) -> Json:

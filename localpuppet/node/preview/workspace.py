@@ -89,7 +89,6 @@ class RevisionRange(Value):
 
     @classmethod
     def parse(cls, text: str) -> "RevisionRange":
-        """Return the range."""
         from_fork = "..." in text
         base, _, head = text.partition("..." if from_fork else "..")
         if not base or base.startswith("-") or head.startswith("-") or not text.isprintable():
@@ -407,11 +406,9 @@ class PreviewWorkspace:
             )
 
     def engine_for(self, directory: Path | None) -> CompileEngine:
-        """Return the engine for a cache."""
         return self.engine(self._mark_key(directory))
 
     def cache_directory(self, directory: Path | None) -> Path:
-        """Return the directory of the cache."""
         return directory or self.state / "preview"
 
     @contextmanager

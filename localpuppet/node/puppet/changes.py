@@ -81,7 +81,6 @@ class PredictedChanges(Message):
 
     @property
     def whole(self) -> bool:
-        """Whether all changes are listed."""
         return self.total == len(self.changes)
 
 
@@ -102,7 +101,6 @@ def key_of(secret: bytes, salt: str) -> bytes:
 
 
 def parse_salt(text: str) -> str:
-    """Return a salt."""
     if not _is_hex(text, SALT_DIGITS):
         raise InvalidInputError("is not a salt")
     return text

@@ -297,7 +297,6 @@ class FailureCause(JsonRecord):
         message: str,
         directories: Mapping[str, str] = _NO_DIRECTORIES,
     ) -> "FailureCause":
-        """Return the failure cause of a resource."""
         line, file = status.get("line"), str(status.get("file") or "")
         return cls(
             error=normalized(message, file, directories),

@@ -301,7 +301,6 @@ class PuppetRunLock:
         self.leave()
 
     def leave(self) -> None:
-        """Leave the lock to a Puppet that does not die."""
         self._mine = None
         self._unlock()
 

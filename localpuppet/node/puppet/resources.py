@@ -12,8 +12,6 @@ NOTICEABLE = 0.001
 
 
 class ResourceResult(StrEnum):
-    """The result of a resource."""
-
     FAILED = "failed"
     CHANGED = "changed"
     WOULD_CHANGE = "would_change"

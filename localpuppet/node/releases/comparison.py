@@ -24,7 +24,6 @@ class NameDifference(JsonRecord):
     changed: Mapping[str, str]
 
     def __bool__(self) -> bool:
-        """Return whether there is any difference."""
         return bool(self.added or self.removed or self.changed)
 
     @property
@@ -98,7 +97,6 @@ def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Return the lines of a text."""
     if b"\0" in data:
         raise ValueError("a NUL")
     *lines, last = data.decode("utf-8").split("\n")

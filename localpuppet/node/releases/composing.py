@@ -140,7 +140,6 @@ class ReleaseLayout(Value):
 
 
 def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseLayout:
-    """Return the layout of a release."""
     if site_manifest and not (directory / site_manifest).exists():
         raise InvalidInputError(f"the release has no {site_manifest}", where="site_manifest")
     file = directory / FILE
@@ -219,11 +218,9 @@ class Compositions:
         return modulepath, own
 
     def make(self, staged: StagedRelease) -> None:
-        """Make the directory."""
         _make_links(self._directory / staged.composition, self.links(staged))
 
     def names(self) -> set[str]:
-        """Return the names of all compositions."""
         if not self._directory.is_dir():
             return set()
         return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
@@ -235,7 +232,6 @@ class Compositions:
         return compositions, trees.union(*(_trees(self._directory / one) for one in compositions))
 
     def remove(self, name: str) -> None:
-        """Remove a composition."""
         files.remove_tree(self._directory / name)
 
 

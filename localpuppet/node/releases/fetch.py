@@ -357,7 +357,6 @@ class Supply(Value):
     proves: bool = False
 
     def tags(self, repository: "Git") -> Fetcher:
-        """Return the fetcher of tags."""
         return Fetcher(repository=repository, store=self.store, proves=self.proves)
 
     def modules(self, repository: "Git") -> ModuleFetcher:

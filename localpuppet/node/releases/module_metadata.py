@@ -139,7 +139,6 @@ class ModuleVersion(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "ModuleVersion":
-        """Return the version."""
         if len(text) > MAX_METADATA_TEXT or not _VERSION.match(text):
             raise InvalidInputError(
                 f"{text[:40]!r} is not a version",
@@ -178,7 +177,6 @@ class Range:
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "Range":
-        """Return the range."""
         try:
             if len(text) > MAX_METADATA_TEXT:
                 raise ValueError("too long")
@@ -201,7 +199,6 @@ class Range:
         return ModuleVersion(text) if _VERSION.match(text) else None
 
     def has(self, version: ModuleVersion) -> bool:
-        """Return whether a version is in the range."""
         if self.exact is not None:
             return version.order == self.exact.order
         if not version.is_final and not self.names_prerelease:

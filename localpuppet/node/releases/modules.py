@@ -192,7 +192,6 @@ def _names() -> Sequence[str]:
 
 
 def source_of_kind(name: str) -> type[ModuleSource]:
-    """Return a kind by its name."""
     if name not in _sources:
         import_module(f"{__package__}.{name}.{name}_modules")
     return _sources[name]
@@ -235,7 +234,6 @@ def check_fields(
 
 
 def by_kind(pins: Mapping[str, ModulePin]) -> dict[str, dict[str, ModulePin]]:
-    """Return pins by the name of their kind."""
     kinds: dict[str, dict[str, ModulePin]] = {}
     for key, pin in pins.items():
         kinds.setdefault(pin.kind, {})[key] = pin

@@ -41,8 +41,6 @@ PIN_FORM = JsonForm(partial(Pin.from_dict, where="", allow_file=True), asdict)
 
 
 class NamedRecord(JsonRecord):
-    """A record of one release."""
-
     release: ReleasePath
 
 
@@ -129,7 +127,6 @@ class ReleaseRecords(Generic[Record]):
         write_json(self._file(record.release), record.to_dict())
 
     def remove(self, app: ReleasePath) -> None:
-        """Remove a record."""
         remove(self._file(app))
 
     def rubbish(self) -> list[Path]:
@@ -141,8 +138,6 @@ class ReleaseRecords(Generic[Record]):
 
 
 class StagedRecords(ReleaseRecords[StagedRelease]):
-    """The records of the staged releases on this node."""
-
     def __init__(self, state: Path) -> None:
         super().__init__(state / "staged", StagedRelease)
 
@@ -350,7 +345,6 @@ class TagMemory:
         return self._read().times
 
     def note_pin(self, app: ReleasePath, pin: Pin) -> None:
-        """Remember the pin of a release."""
         seen = self._read()
         if seen.pins.get(app) != pin:
             self._write(replace(seen, pins={**seen.pins, app: pin}))
@@ -411,7 +405,6 @@ class Rollback(JsonRecord):
         return {name: str(getattr(self, name)) for name in names}
 
     def __str__(self) -> str:
-        """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
         decided = f"rolled back to {self.release} by {self.user} at {since}"
         return f"{decided}; the input names {self.input_release}"
@@ -530,5 +523,4 @@ class Ledger:
         write_json(self._rollback, rollback.to_dict())
 
     def end_rollback(self) -> None:
-        """End the rollback in force."""
         remove(self._rollback)

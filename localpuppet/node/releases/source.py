@@ -80,7 +80,6 @@ class ReleaseSource(Value):
 
 
 def source_of(app: ReleasePath, sources: Mapping[str, ReleaseSource]) -> ReleaseSource:
-    """Return the source of a release."""
     problem = f"{app.source!r} is not a source"
     check_known(app.source, sources, problem, where="localpuppet.yaml: sources")
     return sources[app.source]

@@ -84,7 +84,6 @@ class StoreLocks:
         self._directory = directory
 
     def take_for_changes(self) -> Flock:
-        """Return the lock for changes of the store."""
         return self._take(
             "stage.lock", "another process changes the store", "try again when it has ended"
         )
@@ -143,11 +142,9 @@ class Store:
         return self.objects / sha256
 
     def has(self, sha256: str) -> bool:
-        """Return whether the store has a tree."""
         return self.path(sha256).is_dir() and (self._index / sha256).is_file()
 
     def digests(self) -> list[str]:
-        """Return the digests of all trees."""
         return sorted(path.name for path in self.objects.iterdir()) if self.objects.is_dir() else []
 
     def staging(self) -> Path:

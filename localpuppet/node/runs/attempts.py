@@ -106,7 +106,6 @@ class Attempts(Value):
         return attempt
 
     def newest(self) -> "Attempt | None":
-        """Return the newest attempt."""
         return next(self.history(), None)
 
     def history(self) -> "Iterator[Attempt]":

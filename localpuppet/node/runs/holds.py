@@ -57,7 +57,6 @@ class Hold(JsonRecord):
 
     @property
     def of_rollout(self) -> bool:
-        """Whether a rollout owns the hold."""
         return _ROLLOUT in self.owner
 
     def active(self, now: datetime) -> bool:
@@ -75,7 +74,6 @@ class Hold(JsonRecord):
         return f"{self}{wrong if self.is_misdated(now) else ''}"
 
     def __str__(self) -> str:
-        """Return one line for people."""
         begin, end = (parse_time(text) if text else None for text in (self.since, self.until))
         short = begin is not None and end is not None and end - begin < SHORT
         form = "%Y-%m-%d %H:%M:%S UTC" if short else "%Y-%m-%d %H:%M UTC"

@@ -41,8 +41,6 @@ class Parameter(JsonRecord):
 
 
 class ClassInterface(JsonRecord):
-    """A class."""
-
     place: SourceLocation
     parameters: Mapping[str, Parameter]
 

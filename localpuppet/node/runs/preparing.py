@@ -73,7 +73,6 @@ class PreparedRun(Value):
         document: Mapping[str, Any],
         answer: EncData | None = None,
     ) -> RunRequest:
-        """Return the request as the record has it."""
         loaded, release, options = self.loaded, self.release, self.options
         data = loaded.input.data if answer is None else loaded.input.data.over(answer)
         return RunRequest(

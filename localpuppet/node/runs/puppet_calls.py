@@ -219,7 +219,6 @@ class CompiledNode(Value):
     problem: str
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {**field_values(self), "problem": self.problem or None}
 
 

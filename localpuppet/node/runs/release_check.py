@@ -291,7 +291,6 @@ def _refuse_clash(directory: Path, lock: Lock, moduledir: str, ignored: Ignored)
 
 
 def _linked(directory: Path, modules: Mapping[str, Path]) -> Path:
-    """Return a new directory with a link to each module."""
     directory.mkdir()
     for name, path in modules.items():
         (directory / name).symlink_to(path)

@@ -45,8 +45,6 @@ _SUBJECT = attrgetter("refusal", "reason", "release", "input", "user", "noop")
 
 
 class RunState(StrEnum):
-    """The state of a run."""
-
     QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
@@ -147,7 +145,6 @@ class Status(JsonRecord):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
-        """Return the status."""
         status = super().from_dict(raw)
         if (status.state is RunState.FINISHED) != (status.outcome is not None):
             raise StateError("is damaged: state and outcome contradict each other")

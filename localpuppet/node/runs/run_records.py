@@ -119,7 +119,6 @@ class RunDirectory:
         return request
 
     def write_status(self, status: Status) -> None:
-        """Replace the status."""
         files.write_json(self.status, status.to_dict())
 
     def close(self, status: Status) -> None:

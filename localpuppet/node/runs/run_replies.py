@@ -52,8 +52,6 @@ PIECE = 256 * 1024
 
 
 class LogExcerpt(Value):
-    """The end of a log."""
-
     lines: list[str]
     before: int
     left_out: int
@@ -76,7 +74,6 @@ class LogEnd:
         self._size = piece
 
     def read(self, log: BufferedIOBase) -> LogExcerpt:
-        """Return the end of a log."""
         diffs = Diffs()
         held: deque[_Piece] = deque()
         size = before = left_out = 0

@@ -107,7 +107,6 @@ def decide(ending: PuppetEnd) -> RunVerdict:
 def finish(
     status: Status, verdict: RunVerdict, ending: PuppetEnd, *, at: datetime, seconds: float
 ) -> Status:
-    """Return the status of a run that ended at a time."""
     report = ending.report
     cause = ending.failure_cause or (report.failure_cause if report else None)
     cause = cause or FailureCause.of_message(ending.first_error, ending.directories, ending.classes)
@@ -246,5 +245,4 @@ class RunLog:
         return self._size > MAX_LOG
 
     def close(self) -> None:
-        """Close the log."""
         self._file.close()

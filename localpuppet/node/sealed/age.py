@@ -107,7 +107,6 @@ class AgeIdentity(str):
 
     @classmethod
     def generate(cls) -> "AgeIdentity":
-        """Return a new secret."""
         return cls(_library().x25519.Identity.generate())
 
     @classmethod
@@ -129,7 +128,6 @@ class AgeIdentity(str):
 
     @property
     def is_plugin(self) -> bool:
-        """Whether a plugin has the secret."""
         return self.startswith("AGE-PLUGIN-")
 
     @property

@@ -162,7 +162,6 @@ class SealedValue(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, path: str) -> "SealedValue":
-        """Return the value in a file."""
         where = f"sealed/values/{parse_path(path)}.yaml"
         check_limit(len(data), MAX_VALUE_FILE, where=where)
         match = re.match(_FORM, data)
@@ -185,7 +184,6 @@ class SealedValue(Value):
         return value
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
         head = f'schema: {SCHEMA}\ngroup: "{self.group}"\nserial: {self.serial}\n'
         tail = f"number: {self.number}\ntype: {self.type}\nage: "
         return (head + tail).encode() + encode(self.age) + b"\n"
@@ -297,7 +295,6 @@ class SealedGroup(Value):
 
     @classmethod
     def parse(cls, data: bytes, *, name: str) -> "SealedGroup":
-        """Return the group in a file."""
         where = f"sealed/groups/{parse_group_name(name)}.yaml"
         check_limit(len(data), MAX_GROUP_FILE, where=where)
         if b"\n<<<<<<< " in data:
@@ -329,7 +326,6 @@ class SealedGroup(Value):
         return group
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
         head = f'schema: {SCHEMA}\nrule: "{self.rule}"\nrecipient: {self.recipient}\n'
         lines = [f"{head}serial: {self.serial}\noperators:\n".encode()]
         lines += [one.to_bytes() for one in _sorted(self.operators)]
@@ -339,7 +335,6 @@ class SealedGroup(Value):
 
     @property
     def everybody(self) -> tuple[GroupMember, ...]:
-        """Operators and members."""
         return self.operators + self.members
 
     @property
@@ -367,7 +362,6 @@ class SealedGroup(Value):
     def wrap(
         self, identity: AgeIdentity, names: Sequence[str], recipient: AgeRecipient
     ) -> GroupMember:
-        """Wrap the identity of the group for a member."""
         names = tuple(sorted(names))
         sealed = seal(self._bound(names) + f"\n{identity}\n".encode(), recipient)
         return GroupMember(names=names, recipient=recipient, wrap=sealed)
@@ -419,7 +413,6 @@ class SealedGroup(Value):
 
 
 def parse_member_name(text: str, *, where: str = "") -> str:
-    """Return the name of a member or an operator."""
     with errors_at(where):
         return SignerName.parse(text)
 

@@ -125,7 +125,6 @@ class _SealedCheck:
             self.problems.append(str(error))
 
     def group(self, name: str, wanted: Keys | None) -> None:
-        """Check a group."""
         if (group := self._tree.group(name)) is None:
             return
         where = f"sealed/groups/{name}.yaml"
@@ -187,7 +186,6 @@ class _SealedCheck:
             ]
 
     def value(self, path: str, authors: Mapping[str, str]) -> None:
-        """Check a value."""
         if (value := self._tree.value(path)) is None:
             return
         where = f"sealed/values/{path}.yaml"

@@ -76,7 +76,6 @@ class SealedTree:
         return value.number if value else 0
 
     def group_of(self, value: SealedValue) -> SealedGroup:
-        """Return the group of a value."""
         where = f"sealed/values/{value.path}{_SUFFIX}"
         if (group := self.group(value.group)) is None:
             raise InvalidInputError(f"names the group {value.group}, which is missing", where=where)

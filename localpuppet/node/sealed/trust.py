@@ -91,8 +91,6 @@ def refuse_step(now: int, before: int, *, what: str, where: str) -> None:
 
 
 class ApprovedGroup(JsonRecord):
-    """What a person approved of one group."""
-
     serial: Annotated[int, AllowedRange(minimum=1)]
     claims: tuple[str, ...]
 
@@ -300,7 +298,6 @@ class SealedRepository:
         return tag_object.commit
 
     def tree_of(self, commit: str) -> SealedTree:
-        """Return the sealed values of a commit."""
         listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit, f"{PREFIX}/").decode()
         blobs = {}
         for line in filter(None, listed.split("\0")):

@@ -41,7 +41,6 @@ id_argument = click.argument("rollout", required=False, metavar="[ID]")
 def parse_names(
     rollout: str | None, operator: str | None
 ) -> tuple[RolloutId | None, SignerName | None]:
-    """Return the rollout and the operator that a command names."""
     return (
         None if rollout is None else RolloutId.parse(rollout),
         None if operator is None else SignerName.parse(operator),

@@ -134,7 +134,6 @@ EXITS = {
 
 
 def selected(node: NodeApp, given: dict[str, Any], *, acts: bool) -> RolloutSelection:
-    """Return the selection of the options."""
     words: NodeSelection = given["selection"]
     if given["order"] == "none":
         selection = _one_group(node, given, words, acts=acts)
@@ -166,7 +165,6 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
 
 
 def _new_options(node: NodeApp, given: dict[str, Any]) -> rollout_options.RolloutOptions:
-    """Return the options of a new rollout."""
     batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
     return rollout_options.RolloutOptions(
         canary=given["canary"] or 0,

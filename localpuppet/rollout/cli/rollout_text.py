@@ -103,7 +103,6 @@ class RolloutProgress:
         self._state = RolloutState.of(events)
 
     def take(self, event: events.Event) -> None:
-        """Show an event."""
         if isinstance(event, events.RolloutBegan):
             self._state = self._state or RolloutState(event)
             self._line(head(self._state))

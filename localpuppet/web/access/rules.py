@@ -129,7 +129,6 @@ TOO_MANY = AccessRefusal(code=429, what="Too many requests.", hint="Wait a secon
 
 
 def unlisted(setting: str, name: str) -> AccessRefusal:
-    """Return the refusal for a name that is not on the list of a setting."""
     return AccessRefusal(
         code=403,
         what=f"No access: {setting} does not list {name}.",
@@ -352,7 +351,6 @@ class Secrets:
         self._ends: BoundedDict[bytes, float] = BoundedDict(most)
 
     def give(self, subject: str = "") -> str:
-        """Return a new secret."""
         secret = secrets.token_urlsafe(BYTES)
         self._ends[_digest(secret, subject)] = self._monotonic() + self._life
         return secret

@@ -134,8 +134,6 @@ def _listening(place: ListenAddress) -> socket.socket:
 
 
 class ConnectionLimits(Value):
-    """Limits of connections."""
-
     most: int = MAX_CONNECTIONS
     head: float = 10.0  # seconds for the head of a request, from the connection or its first byte
     idle: int = 10  # seconds until the next request, after an answer
@@ -250,7 +248,6 @@ class ConnectionTable:
 
     @property
     def total(self) -> int:
-        """Return the number of connections."""
         return self._there.total()
 
     def enter(self, address: str) -> str | None:
@@ -401,7 +398,6 @@ class Handshake(asyncio.Protocol):
             self._stranger.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
         if self._stranger is not None:
             self._answer()
         elif self._inner is None:

@@ -71,8 +71,6 @@ class ReleaseStep(Value):
 
 
 class ActionProposal(Value):
-    """An action to confirm."""
-
     label: str
     subject: str
     back: str
@@ -171,7 +169,6 @@ class ActionViews:
         )
 
     async def _selected(self, form: FormFields) -> Sequence[NodeRow]:
-        """Return the rows of the selected nodes."""
         if dict(form).get("all"):
             query = {key: word for key, word in form if key in NODES.filters}
             rows = await self.listed(ListQuery.parse(query))

@@ -26,11 +26,8 @@ SENT = "send"
 
 
 class ActionWord(StrEnum):
-    """An action as a word in a URL."""
-
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the action."""
         try:
             return cls(text)
         except ValueError as error:
@@ -47,7 +44,6 @@ class Action(ActionWord):
 
     @property
     def label(self) -> str:
-        """Return the label of its button."""
         return _LABELS[self]
 
 
@@ -63,7 +59,6 @@ class RolloutAction(ActionWord):
 
     @property
     def label(self) -> str:
-        """Return the label of its button."""
         return "Roll back" if self is RolloutAction.ROLLBACK else self.capitalize()
 
 
@@ -113,7 +108,6 @@ class NodeAction(Value):
     def read(
         cls, action: Action, nodes: tuple[NodeName, ...], form: Mapping[str, str]
     ) -> "NodeAction":
-        """Return the request in a form."""
         if action is not Action.HOLD:
             return cls(action=action, nodes=nodes)
         line = partial(parse_line, what="reason")
@@ -141,8 +135,6 @@ class NodeAction(Value):
 
 
 class NodeVerdict(StrEnum):
-    """What a node made of a request."""
-
     REFUSED = "refused"
     NO_ANSWER = "no answer"
     SENT = "sent"
@@ -155,8 +147,6 @@ class NodeVerdict(StrEnum):
 
 
 class ActionResult(Value):
-    """The result of an action of one node."""
-
     node: NodeName
     verdict: NodeVerdict
     reason: str = ""
@@ -188,7 +178,6 @@ class ActionOutcome(Value):
 
     @classmethod
     def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":
-        """Return the result of an action of nodes."""
         return replace(
             cls.of_results(results),
             follows=_FOLLOWS.get(deed.action, ""),

@@ -80,8 +80,6 @@ class ChartBar(Value):
 
 
 class RolloutMarker(Value):
-    """The start of a rollout."""
-
     rollout: RolloutRow
     x: float
 
@@ -283,8 +281,6 @@ LOOKS = (*_HEAT_MAP_LOOKS[:-1], _CHANGED, _HEAT_MAP_LOOKS[-1])
 
 
 class NodeCell(Value):
-    """A node."""
-
     node: str
     word: str
     style: str
@@ -339,8 +335,6 @@ FIRST_FOR = 60.0
 
 @dataclass(slots=True, eq=False)
 class HistoryViews:
-    """The views."""
-
     parts: ViewContext
     showing: TemplateRenderer
     together: SharedAnswers

@@ -112,7 +112,6 @@ class Intent(Value):
 
 
 def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> None:
-    """Write records of a node."""
     connection.executemany(
         "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_row(node, record) for record in records],

@@ -130,7 +130,6 @@ class DifferenceQuery(Value):
 
     @property
     def url(self) -> str:
-        """Return the URL."""
         return self._at(PATH, page=str(self.page) if self.page != 1 else "")
 
     def file(self, form: str) -> str:
@@ -212,7 +211,6 @@ class DifferenceViews:
             return lines, None
 
     async def file(self, request: Request) -> Response:
-        """Send all differences as a file."""
         asked = DifferenceQuery.parse(request.query_params)
         if asked.before is None or asked.after is None:
             raise InvalidInputError("must name two releases", where="from and to")

@@ -127,7 +127,6 @@ class Fleet:
         self.failing: dict[str, Mapping[str, str]] = {}
 
     def take(self, change: Change) -> None:
-        """Apply a change."""
         self.answered()
         if isinstance(change, KeyListing):
             # It may be another store.

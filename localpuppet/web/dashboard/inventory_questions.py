@@ -191,7 +191,6 @@ class Inventory:
             return self._facts.keep(path, await self._asked(lambda reader: _values(reader, path)))
 
     async def search(self, question: Callable[[InventoryReader], T]) -> T:
-        """Return the answer to a question."""
         async with self._slots:
             return await self._asked(question)
 

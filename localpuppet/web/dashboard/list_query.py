@@ -53,7 +53,6 @@ class Filter(Value):
     read: Callable[[str], Any] = str
 
     def parse(self, key: str, word: str) -> Any:  # noqa: ANN401 - of the field
-        """Return the value of a word in a URL."""
         if self.choices:
             _one(self.choices, key, word)
         with errors_at(key):

@@ -41,8 +41,6 @@ _HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a l
 
 
 class Table(Value):
-    """A list."""
-
     name: str
     columns: tuple[str, ...]
     # Rows by column name; `None` is an empty cell, an array one with spaces.
@@ -96,7 +94,6 @@ class TableForm:
     cells: Mapping[str, Callable[[Any], Json]] = field(default_factory=dict)
 
     def __call__(self, rows: Sequence[Any]) -> Table:
-        """Return the table of the rows."""
         cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
         names = (getattr(row, self.names) for row in rows)
         several = ([one] if isinstance(one, str) else one for one in names)
@@ -238,8 +235,6 @@ _List = tuple[Form, Callable[[ListQuery, Names], ListPage[Any]], TableForm]
 
 
 class NodeLists:
-    """The views of lists."""
-
     def __init__(
         self, kept: ViewContext, showing: TemplateRenderer, together: SharedAnswers
     ) -> None:
@@ -258,7 +253,6 @@ class NodeLists:
         self._lists = {list_[0].path: list_ for list_ in lists}
 
     async def page(self, request: Request) -> Response:
-        """Show a page of a list."""
         return await self._together.answer(request, self._page)
 
     async def _page(self, request: Request) -> Response:

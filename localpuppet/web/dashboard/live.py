@@ -187,8 +187,6 @@ class _Answer:
 
 
 class SharedAnswers:
-    """The shared answers."""
-
     def __init__(self, changes: ChangeLog, clock: Clock) -> None:
         self._changes = changes
         self._clock = clock

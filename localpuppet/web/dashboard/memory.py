@@ -259,7 +259,6 @@ class DashboardStore:
         return spare
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
 

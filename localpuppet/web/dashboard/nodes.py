@@ -143,7 +143,6 @@ class NodeTable:
         self.reported = True
 
     def names(self, condition: str = "1") -> set[str]:
-        """Return the nodes with a condition."""
         rows = self.connection.execute(f"SELECT node FROM nodes WHERE {condition}")  # noqa: S608
         return {name for (name,) in rows}
 

@@ -176,8 +176,6 @@ Known = TypeVar("Known")
 
 
 class Pages:
-    """The views."""
-
     def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
@@ -249,7 +247,6 @@ class Pages:
             return []  # the list of rollouts shows the error
 
     async def node(self, request: Request) -> Response:
-        """Show a node."""
         name = NodeName.parse(request.path_params["node"])
         before_text = request.query_params.get("before")
         before = RunId.parse(before_text) if before_text else None
@@ -397,7 +394,6 @@ class Pages:
         return StreamingResponse(events, media_type="text/event-stream")
 
     def problem(self, error: LocalpuppetError) -> Response:
-        """Show an error."""
         code = 404 if isinstance(error, NotThereError) else 503
         if isinstance(error, InvalidInputError):
             code = 400
@@ -471,7 +467,6 @@ async def _answered(
 
 
 def application(parts: ViewContext) -> ASGIApp:
-    """Return the application."""
     pages = Pages(parts)
 
     def refused(_: Request, error: Exception) -> Response:

@@ -142,8 +142,6 @@ class NodeRolloutReport(Value):
 
 
 class ReportedRollout(Value):
-    """A rollout as nodes report it."""
-
     rollout: RolloutId
     # The caller id of the operator; if nodes disagree, the one that most name, or the first named.
     caller: str
@@ -154,7 +152,6 @@ class ReportedRollout(Value):
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes that report it."""
         return sum(self.ends.values())
 
 

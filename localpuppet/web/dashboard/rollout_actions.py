@@ -169,8 +169,6 @@ UNREADY = (UNRESPONSIVE, NOT_TRUSTED, ON_HOLD)
 
 
 class RolloutStart(Value):
-    """A rollout to start."""
-
     nodes: tuple[NodeName, ...]
     # Field of the form in `OPTIONS` → what the user chose, without empty ones.
     fields: Mapping[str, str]
@@ -178,7 +176,6 @@ class RolloutStart(Value):
 
     @classmethod
     def read(cls, form: Mapping[str, str], nodes: Sequence[NodeName]) -> "RolloutStart":
-        """Return the rollout that a form describes."""
         fields = {name: text for name in OPTIONS if (text := form.get(name, "").strip())}
         if "release" not in fields and fields.get("on_failure") == OnFailure.ROLLBACK:
             del fields["on_failure"]  # the default of the form, which has nothing to roll back
@@ -267,7 +264,6 @@ class RolloutStart(Value):
 
 
 def _word(kind: type[Chosen], text: str) -> Chosen:
-    """Return a word of a form."""
     try:
         return kind(text)
     except ValueError as error:

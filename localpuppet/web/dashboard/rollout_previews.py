@@ -83,7 +83,6 @@ class RolloutPreviews:
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
 
     def named(self, key: str) -> RolloutPreview | None:
-        """Return a preview by its key."""
         return self._kept.get(key)
 
     async def begin(

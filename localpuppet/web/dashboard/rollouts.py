@@ -57,8 +57,6 @@ _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
 
 class RolloutRow(Value):
-    """A rollout in a list."""
-
     id: str
     state: str  # its state: a word of `RolloutReport`, or `DAMAGED`
     headline: str = ""  # the rollout in a line, see `RolloutView.headline`
@@ -98,7 +96,6 @@ class RolloutRow(Value):
 
     @classmethod
     def of_report(cls, report: rollout_report.RolloutReport) -> "RolloutRow":
-        """Return the row of a rollout of which the report is known."""
         view = rollout_view.RolloutView.of(
             report, parse_time(report.began)
         )  # no time is in its headline
@@ -110,7 +107,6 @@ class RolloutRow(Value):
 
     @classmethod
     def of_nodes(cls, reported: ReportedRollout) -> "RolloutRow":
-        """Return the row of a rollout that only nodes report."""
         counts: Counter[ProgressState] = Counter()
         for outcome, nodes in reported.ends.items():
             counts[_reported_state(outcome)] += nodes
@@ -279,8 +275,6 @@ class KnownRollout(Value):
 
 @dataclass(slots=True, eq=False)
 class Rollouts:
-    """The rollouts."""
-
     journals: Journals
     elsewhere: RemoteRollouts
     nodes: DashboardStore

@@ -251,7 +251,6 @@ def causes(
 
 
 def with_resources(connection: Connection, runs: Iterable[RunRow]) -> list[RunRow]:
-    """Return runs with their resources."""
     return [
         run if run.seconds is None else replace(run, resources=_resources(connection, run))
         for run in runs

@@ -80,7 +80,6 @@ class RunRow(Value):
 
     @classmethod
     def of_summary(cls, node: str, summary: RunSummary) -> "RunRow":
-        """Return the end of a run in a run summary."""
         return cls.of_end(
             node,
             summary,
@@ -253,8 +252,6 @@ GOOD_KINDS = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 @dataclass(slots=True, eq=False)
 class RunTableWriter:
-    """Writes ends of runs."""
-
     connection: Connection
     _: KW_ONLY
     most: int = MOST_A_DAY

@@ -120,7 +120,6 @@ class TemplateRenderer:
         self._templates.globals.update(web_url=web_url)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
-        """Return a page."""
         fleet = self._fleet
         bus = {
             "last_updated": fleet.last_updated,

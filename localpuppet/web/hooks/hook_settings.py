@@ -45,8 +45,6 @@ _HEX = {
 
 
 class HookSettings(JsonRecord):
-    """One receiver."""
-
     type: HookType
     secret_file: Path
     source: str

@@ -80,8 +80,6 @@ class ChannelState(Value):
 
 @dataclass(slots=True, eq=False)
 class NoticeLedger:
-    """The ledger."""
-
     path: Path
     fleet: str
     dashboard: str
@@ -97,7 +95,6 @@ class NoticeLedger:
         )
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     def advance(

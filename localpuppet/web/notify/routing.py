@@ -42,8 +42,6 @@ class Severity(StrEnum):
 
 
 class IncidentKind(StrEnum):
-    """What an incident is about."""
-
     BUS = "bus"
     FAILED = "failed"
     LATE = "late"
@@ -154,8 +152,6 @@ def freeze(
 
 
 class ChannelType(StrEnum):
-    """The protocol of a channel."""
-
     WEBHOOK = "webhook"
     SLACK = "slack"
     ALERTMANAGER = "alertmanager"
@@ -193,8 +189,6 @@ _ALL_KEYS = frozenset[str]().union(*(needs | may for needs, may in _KEYS.values(
 
 
 class ChannelSettings(JsonRecord):
-    """One channel."""
-
     type: ChannelType
     url_file: Path | None = None
     secret_file: Path | None = None  # the private file with the key of a webhook's signatures

@@ -63,7 +63,6 @@ class IncidentText(JsonRecord):
 
     @classmethod
     def of(cls, incident: routing.Incident, route: routing.Route, dashboard: str) -> "IncidentText":
-        """Return the text of an incident that has opened."""
         about = incident.condition
         nodes = route.of_nodes(about)
         return cls(

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class TurnLimits(Value):
-    """Limits of queries."""
-
     running: int = 4
     running_of_one: int = 2
     waiting: int = 400

@@ -60,7 +60,6 @@ def response_of(error: LocalpuppetError) -> Response:
 
 
 def json_response(value: object, code: int = 200) -> Response:
-    """Return a JSON response."""
     return Response(
         json.dumps(value, indent=2), code, {"content-type": "application/json; charset=utf-8"}
     )
@@ -73,8 +72,6 @@ AT_ONCE = 32
 
 
 class AnswerLimits(Value):
-    """Limits of an answer."""
-
     size: int = 256 * 1024 * 1024
     total: int = 1024 * 1024 * 1024  # bytes of all answers that are sent at the same time, as sent
     memory: int = 64 * 1024  # bytes above which an answer is in a file
@@ -91,8 +88,6 @@ class WrittenAnswer(Value):
 
 
 class BodyForm(Value):
-    """The form of a body."""
-
     pretty: bool = False
     gzip: bool = False
 
@@ -107,7 +102,6 @@ class AnswerBodies:
         self._lock = Lock()
 
     def writer(self, form: BodyForm) -> "BodyWriter":
-        """Return a writer for an answer."""
         return BodyWriter(form, self._limits, AnswerBody(self, self._directory, self._limits))
 
     def take(self, size: int) -> None:
@@ -136,7 +130,6 @@ class AnswerBody:
         )
 
     def write(self, data: bytes) -> None:
-        """Append bytes."""
         self._bodies.take(len(data))
         self._size += len(data)
         try:
@@ -201,7 +194,6 @@ class BodyWriter:
         self.write(self._shown(text))
 
     def end(self) -> WrittenAnswer:
-        """Return the answer."""
         self._flush()
         if self._packer is not None:
             self._body.write(self._packer.flush())

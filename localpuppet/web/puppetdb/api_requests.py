@@ -55,8 +55,6 @@ class Parent(Value):
 
 
 class ApiEndpoint(Value):
-    """A path of the API."""
-
     entity: str  # the entity, with PuppetDB's name; empty for the root, whose query names it
     only: tuple[tuple[str, Json], ...] = ()
     parents: tuple[Parent, ...] = ()
@@ -200,7 +198,6 @@ def from_texts(pairs: Sequence[tuple[str, str]], endpoint: ApiEndpoint) -> Reque
 
 
 def from_body(values: Json, endpoint: ApiEndpoint) -> RequestParameters:
-    """Return the parameters in a JSON body."""
     if not isinstance(values, dict):
         raise InvalidInputError("The body of the request must be a JSON object")
     check_values(values)
@@ -256,7 +253,6 @@ class RequestReading:
         self._bodies = asyncio.Semaphore(MAX_BODIES)
 
     async def parameters(self, request: Request, endpoint: ApiEndpoint) -> RequestParameters:
-        """Return the parameters of a request."""
         accepted = request.headers.get("accept")
         if accepted is not None and listed(accepted).isdisjoint(("*/*", "application/*", _JSON)):
             raise HTTPException(406, f"must accept {_JSON}")
@@ -345,7 +341,6 @@ class Question(Value):
 
 
 def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Question:
-    """Return the queries of a request."""
     entity = entity_named(endpoint.entity) if endpoint.entity else None
     if parameters.counts.get("distinct_resources") in (True, "true"):
         raise InvalidInputError(

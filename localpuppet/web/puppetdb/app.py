@@ -43,7 +43,6 @@ MBeans = Mapping[str, Mapping[str, Json]]
 
 
 def population(evaluation: Evaluation) -> MBeans:
-    """Return the MBeans of a population by name."""
     nodes, resources = (
         loads_again(row.encode())["count"]
         for entity in (Entity.INVENTORY, Entity.RESOURCES)
@@ -131,7 +130,6 @@ class ApiContext(Value):
 
 
 def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
-    """Return the application."""
     api, every = _Api(parts), ["GET", "POST"]
     shown = Starlette(
         routes=[
@@ -187,8 +185,6 @@ def _unknown(request: Request) -> str:
 
 
 class _Api:
-    """The responses."""
-
     def __init__(self, parts: ApiContext) -> None:
         self._parts = parts
         self._reading = api_requests.RequestReading(parts.body_patience)
@@ -318,7 +314,6 @@ class _FileResponse(StreamingResponse):
         self._written = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         try:
             await super().__call__(scope, receive, send)
         finally:

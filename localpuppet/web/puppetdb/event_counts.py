@@ -35,8 +35,6 @@ _Holds = Callable[[_Counts], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounting:
-    """How events are counted."""
-
     by: Sequence[str]  # what is counted, a key of `_SUBJECTS`; several only in an aggregate
     nodes: bool = False
     aggregate: bool = False  # whether the answer has the number of subjects instead of the subjects

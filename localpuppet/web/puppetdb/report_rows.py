@@ -36,7 +36,6 @@ _END = 2_932_897 * MOMENTS
 
 
 def report_hash(node: str, run: str) -> str:
-    """Return the hash of the report of a node's run."""
     return hash_of(node, number_of(RunId(run)))
 
 

@@ -150,7 +150,6 @@ def _comparison(name: str, arguments: Sequence[Json], entity: tree.Entity) -> tr
 
 
 def _of_state(value: Json, entity: tree.Entity) -> tree.Condition:
-    """Return a condition on the state of nodes."""
     wanted = {"true": "active", "false": "inactive"}.get(str(value).lower(), value)
     if wanted not in (*_STATES, "any"):
         raise InvalidInputError("the field node_state is 'active', 'inactive' or 'any'")
@@ -369,7 +368,6 @@ class QueryClauses:
         return True
 
     def select(self, where: tree.Condition = tree.ALL) -> tree.Select:
-        """Return the query."""
         select = replace(self._select, where=where)
         columns = select.columns or ()
         grouped = {field.text for field in select.group_by}

@@ -281,14 +281,11 @@ _EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
 
 
 class FactFilter(Value):
-    """One expression."""
-
     condition: tree.Condition
     number: tree.Field | None
 
     @classmethod
     def parse(cls, text: str) -> "FactFilter":
-        """Parse an expression."""
         check_text(text)
         if not text.strip():
             raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")

@@ -76,8 +76,6 @@ _Function = Callable[[InventoryReader, Arguments], FunctionReply]
 
 
 class FunctionCall(Value):
-    """A call of one of the functions."""
-
     function: str
     arguments: tuple[Json, ...]
 
@@ -107,7 +105,6 @@ class FunctionCall(Value):
         return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
     def answer(self, reader: InventoryReader) -> FunctionReply:
-        """Evaluate the call."""
         with errors_at(f"{self.function}()"):
             return _FUNCTIONS[self.function][2](reader, self.arguments)
 
@@ -306,7 +303,6 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply
 
 
 def _by_node(facts: Iterable[tuple[str, dict[str, Json]]]) -> FunctionReply:
-    """Return an answer of facts by node."""
     facts_by_node = dict(facts)
     return FunctionReply(
         text=compact(facts_by_node),

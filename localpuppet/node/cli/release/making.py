@@ -279,7 +279,6 @@ def _dependencies(indirect: int) -> str:
 
 
 def show(checked: "CheckedRelease") -> None:
-    """Show the result of the check."""
     from localpuppet.node.releases.git.git_modules import Pin
 
     interface = checked.interface

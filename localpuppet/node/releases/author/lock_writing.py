@@ -178,7 +178,6 @@ class PinMove(Value):
     changes: str = ""
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return the JSON form."""
         return {name: value or None for name, value in asdict(self).items()}
 
 

@@ -100,7 +100,6 @@ class Statement:
 
     @property
     def line(self) -> int:
-        """The line on which it starts."""
         return self.tokens[0].line
 
 

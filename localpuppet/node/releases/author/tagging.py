@@ -57,8 +57,6 @@ _MATTERS = (
 
 
 class CountersignedTag(Value):
-    """A tag with its new countersignature."""
-
     tag: Tag
     tag_object: str
     commit: str
@@ -211,7 +209,6 @@ def message_for(text: str, source: str | None) -> str:
 
 
 def parse_release_tag(text: str) -> Tag:
-    """Return the tag of a release."""
     tag = Tag.parse(text, where="TAG")
     if "/" in tag:
         raise InvalidInputError(

@@ -57,8 +57,6 @@ _TOP = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z")
 
 @register
 class ForgeModules(ModuleSource):
-    """The forge of the site."""
-
     kind = KIND
     form = "{forge: OWNER/NAME, version: V}"
 
@@ -257,7 +255,6 @@ class Transfer:
         self._client = http.HttpClient(route)
 
     def document(self, url: str) -> bytes:
-        """Return a document."""
 
         def receive(deadline: http.Deadline) -> bytes:
             with self._open(url, deadline) as answer:
@@ -338,8 +335,6 @@ _Result = TypeVar("_Result")
 
 
 class Forge(Value):
-    """A forge."""
-
     transfer: Transfer
     cache: Path
     progress: Callable[[int, int], None] = lambda _done, _all: None

@@ -22,7 +22,6 @@ class Slug(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "Slug":
-        """Return the name."""
         if (match := re.match(_SLUG, text)) is None:
             raise InvalidInputError(
                 f"{text[:60]!r} is not a module of the Forge",
@@ -75,7 +74,6 @@ class ForgePin(ModulePin):
         return f"{self.forge} {self.version}"
 
     def bound(self, pin: ModulePin) -> ModulePin:
-        """See `ModulePin`."""
         same = isinstance(pin, ForgePin) and str(pin) == str(self)
         return pin if same else self
 
@@ -98,29 +96,23 @@ class ForgePin(ModulePin):
 
 
 class ForgeModule(Module):
-    """A module of the Forge."""
-
     kind: ClassVar = KIND
     slug: Slug
     version: Range
 
     @property
     def fields(self) -> dict[str, str]:
-        """See `Module`."""
         return {"forge": self.slug, "version": self.version.text}
 
     @property
     def place(self) -> str:
-        """See `Module`."""
         return self.slug
 
     def fits(self, pin: ModulePin) -> bool:
-        """See `Module`."""
         same = isinstance(pin, ForgePin) and pin.forge == self.slug
         return same and self.version.has(cast("ForgePin", pin).version)
 
     def draft(self) -> ForgePin | None:
-        """See `Module`."""
         return None if self.version.exact is None else self.at(self.version.exact)
 
     def at(self, version: ModuleVersion) -> ForgePin:

@@ -54,22 +54,18 @@ class GitModule(Module):
 
     @property
     def fields(self) -> dict[str, str]:
-        """See `Module`."""
         return {"git": self.url, self.ref_kind: self.ref}
 
     @property
     def place(self) -> str:
-        """See `Module`."""
         return self.url
 
     @property
     def is_tag(self) -> bool:
-        """See `Module`."""
         return self.ref_kind == "tag"
 
     @property
     def wish(self) -> str:
-        """See `Module`."""
         return self.ref if self.is_tag else f"the {self.ref_kind} {self.ref}"
 
     def fits(self, pin: ModulePin) -> bool:
@@ -77,7 +73,6 @@ class GitModule(Module):
         return isinstance(pin, GitPin) and pin.asked == (self.ref_kind, self.ref)
 
     def draft(self) -> "CommitPin | None":
-        """See `Module`."""
         if self.ref_kind != "commit":
             return None
         return CommitPin(url=self.url, branch="", commit=self.ref, tree_sha256="")
@@ -132,7 +127,6 @@ class Pin(GitPin):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str, allow_file: bool) -> "Pin":
-        """Return the pin."""
         text = cast("Mapping[str, str]", raw)
         return cls(
             url=GitUrl.parse(text["url"], where=at(where, "url"), allow_file=allow_file),
@@ -185,7 +179,6 @@ class CommitPin(GitPin):
         return ("branch", self.branch) if self.branch else ("commit", self.commit)
 
     def bound(self, pin: ModulePin) -> "CommitPin":
-        """See `ModulePin`."""
         if isinstance(pin, CommitPin) and (pin.url, pin.commit) == (self.url, self.commit):
             return replace(self, tree_sha256=pin.tree_sha256)
         return self
@@ -207,8 +200,6 @@ def _numbers(tag: str) -> tuple[int, ...]:
 
 @register
 class GitModules(ModuleSource):
-    """Repositories with modules."""
-
     kind = GIT
     form = "{git: URL, tag: TAG | commit: SHA | branch: NAME}"
 
@@ -291,7 +282,6 @@ class GitModules(ModuleSource):
 
 
 def head(refs: Mapping[str, str], url: str, branch: str, *, where: str) -> str:
-    """Return the commit of a branch."""
     if (commit := refs.get(f"refs/heads/{branch}")) is None:
         raise InvalidInputError(
             f"the repository has no branch {branch!r}",

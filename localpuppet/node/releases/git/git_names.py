@@ -37,7 +37,6 @@ class Tag(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "Tag":
-        """Return the tag."""
         return cls(_parse_ref("tag", text, where=where))
 
 

@@ -412,7 +412,6 @@ def public_git(
     patience: float,
     limits: GitLimits,
 ) -> GitProgram:
-    """Return git for public repositories."""
     kept = {name: env[name] for name in ("PATH", "LANG") if name in env}
     git = GitProgram(
         # Without HOME, git's library would look for .netrc in the user's directory.

@@ -284,7 +284,6 @@ def judged(
     signers: Path,
     source: str,
 ) -> list[Countersignature]:
-    """Judge each countersignature of a tag that a mirror has."""
     listed = program.run(
         mirror,
         *["for-each-ref", f"--count={MAX_COUNTERSIGNATURES + 1}"],

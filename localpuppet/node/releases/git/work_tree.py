@@ -88,7 +88,6 @@ class GitWorkTree:
         return [path for path in self._run("ls-files", *arguments).split("\0") if path]
 
     def has_tag(self, tag: git_names.Tag) -> bool:
-        """Return whether the work tree has a tag."""
         return bool(self._run("for-each-ref", f"refs/tags/{tag}"))
 
     def tag_object(self, tag: git_names.Tag) -> tuple[str, bytes] | None:
@@ -126,7 +125,6 @@ class GitWorkTree:
         return self._run("remote", "get-url", REMOTE).strip()
 
     def make_tag(self, tag: git_names.Tag, *, commit: str, message: str, sign: bool) -> None:
-        """Make an annotated tag at a commit."""
         self._run(
             *["tag", "--sign" if sign else "--annotate", "--message", message],
             *["--end-of-options", str(tag), commit],

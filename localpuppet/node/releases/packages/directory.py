@@ -66,7 +66,6 @@ class PackageDescription(Value):
 
     @property
     def summary(self) -> str:
-        """A description in one line."""
         return f"Puppet release {self.release}"
 
     @property

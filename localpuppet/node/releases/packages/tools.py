@@ -265,14 +265,11 @@ MAX_TIME = 2**31 - 1
 
 
 class BuiltPackage(Value):
-    """A package that was built."""
-
     file: Path
     sha256: str
     about: PackageDescription
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "schema": 1,
             "release": self.about.release,
