@@ -323,6 +323,8 @@ def set_command(
     """
     path = parse_path(f"{level}/{key}")
     before = clone.tree.value(path)
+    if before is not None:
+        clone.trust.refuse_moved(before, group=rule, kind=given_type)
     if rule is not None:
         name = parse_group_name(rule.replace(",", "+"), where="--for")
     elif before is not None:
@@ -474,6 +476,7 @@ def edit_command(
       EDITOR=nano localpuppet sealed edit app::settings --level nodes/web01
     """
     value = clone.value(key, level)
+    clone.trust.refuse_moved(value)
     group = clone.tree.group_of(value)
     require_trust(clone.trust, group, trusted)
     clone.secret(group)

@@ -211,7 +211,10 @@ class _SealedCheck:
         if before is None:
             self.changed.append(f"new value {path} for {value.group}{by}")
         elif value.number > before.number:
-            self.changed.append(f"value {path}: number {before.number} → {value.number}{by}")
+            differs = (value.group, value.type) != (before.group, before.type)
+            moved = f"{before.type} for {before.group} is now {value.type} for {value.group}, "
+            numbers = f"number {before.number} → {value.number}{by}"
+            self.changed.append(f"value {path}: {moved if differs else ''}{numbers}")
         elif (value.group, value.type) != (before.group, before.type):
             raise InvalidInputError("has another group or type with the same number", where=where)
         elif value.serial == before.serial:

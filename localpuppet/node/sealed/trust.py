@@ -171,6 +171,28 @@ class SealedTrust:
         except LocalpuppetError as error:
             raise StateError(str(error), where=str(self._file), hint=hint) from error
 
+    def refuse_moved(
+        self, value: SealedValue, *, group: str | None = None, kind: str | None = None
+    ) -> None:
+        """Reject a value that has another group or type than in the release.
+
+        A pull request can move a value, and the next secret must not follow it.
+
+        Args:
+            group, kind: What a person named: that may differ.
+        """
+        before = self.released.value(value.path) or value
+        for what, was, now, named, option in (
+            ("group", before.group, value.group, group, "--for"),
+            ("type", before.type, value.type, kind, "--type"),
+        ):
+            if named is None and was != now:
+                raise InvalidInputError(
+                    f"has the {what} {now}, and in {self.tag} {was}",
+                    where=f"sealed/values/{value.path}.yaml",
+                    hint=f"name what is right: 'localpuppet sealed set' with {option}",
+                )
+
 
 # Signed tags that are looked at until one verifies.
 MAX_TAGS = 200

@@ -160,6 +160,29 @@ def test_a_pull_request_that_plants_a_recipient_gets_no_secret(
     assert (tagged.code, text in tagged.err or "than the release" in tagged.err) == (2, True)
 
 
+@pytest.mark.parametrize(("group", "kind"), [("role=web", "string"), ("role=db", "plain")])
+def test_the_next_secret_does_not_follow_a_value_that_a_pull_request_moved(
+    author: Author, group: str, kind: str
+) -> None:
+    author.make("db01")
+    people = [f"--operator={who}={key.recipient}" for who, key in PEOPLE.items()]
+    web = ("set", "w", "--for", "role=web", f"--member=web01={THIEF.recipient}", *people, "--yes")
+    author.run(*web, given="w", mine=True, code=0)
+    author.release("r1")
+    author.run("set", "db::password", "--for", group, "--type", kind, given="theirs", code=0)
+    author.commit()
+    about = f"value common/db::password: string for role=db is now {kind} for {group}, number 1 → 2"
+    assert about in author.run("check").out
+    for words in (("set", "db::password"), ("edit", "db::password")):
+        refused = author.run(*words, given="next", mine=True)
+        assert (refused.code, "and in r1" in refused.err) == (2, True), refused.err
+    right = ("--for", "role=db", "--type", "string")
+    author.run("set", "db::password", *right, given="next", code=0)
+    author.run("set", "db::password", given="again", code=0)
+    assert "is now" not in author.run("check").out
+    assert opened_by_thief(author) == ["role=web.yaml"]
+
+
 def test_a_revocation_gives_a_planted_holder_nothing(author: Author) -> None:
     author.make("db01", "db02")
     author.release("r1")
