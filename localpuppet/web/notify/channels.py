@@ -25,7 +25,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from localpuppet.base import http
@@ -54,6 +54,8 @@ ALERT_LASTS = 300.0
 SMTPS = 465
 GREETING = 220
 MAX_ANSWER = 64 * 1024
+# What servers, and filters before them, answer to a text that they do not accept; or to a token.
+REFUSES_TEXT = (400, 403, 406, 413, 422)
 
 
 class ChannelError(Exception):
@@ -62,6 +64,10 @@ class ChannelError(Exception):
 
 class PartlyTakenError(ChannelError):
     """A channel took a message, but not for all; those who have it must not get it again."""
+
+
+class TextRefusedError(ChannelError):
+    """A channel may take the same message with another text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,19 @@ class Channel:
     def send(self, notice: Notice, *, now: float) -> None:
         """Send a message; it waits for the network, so it needs a thread.
 
+        If the text is refused, by a filter say, it goes without what comes from nodes: it must not
+        keep those back that follow it.
+
         Raises:
             ChannelError: The channel did not take it.
         """
-        with _channel_errors():
-            self._send(notice, now)
+        try:
+            with _channel_errors():
+                self._send(notice, now)
+        except TextRefusedError as error:
+            with _channel_errors():
+                self._send(notice.bare, now)
+            raise PartlyTakenError(f"{error}, and took it without the texts of nodes") from None
 
     def _send(self, notice: Notice, now: float) -> None:
         kind = self.settings.type
@@ -173,15 +187,36 @@ class Channel:
                 server.starttls(context=context)
             if self.settings.user:
                 server.login(self.settings.user, self.secret("password_file"))
-            refused = server.send_message(message, self.settings.sender, self.settings.to)
+            try:
+                refused = server.send_message(message, self.settings.sender, self.settings.to)
+            except smtplib.SMTPDataError as error:
+                kind = TextRefusedError if error.smtp_code // 100 == 5 else ChannelError
+                raise kind(f"the mail server answered {error.smtp_code}") from None
         if refused:
             several = f"{len(refused)} of {len(self.settings.to)} recipients"
             raise PartlyTakenError(f"the mail server refused {several}")
 
 
+class _BoundedLines:
+    """What a mail server answers on one connection; smtplib would keep lines without an end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = MAX_ANSWER
+        self.close = file.close
+
+    def readline(self, size: int) -> bytes:
+        line = self._file.readline(size)
+        self._left -= len(line)
+        if self._left < 0:
+            raise ChannelError(f"the mail server answered more than {MAX_ANSWER} bytes")
+        return line
+
+
 class _WatchedSmtp(smtplib.SMTP):
     """A connection that a deadline can interrupt, also in the greeting and in TLS's handshake."""
 
+    file: Any
     dial: Callable[[], socket.socket]
     watched: Callable[[socket.socket], None]
 
@@ -191,6 +226,11 @@ class _WatchedSmtp(smtplib.SMTP):
         # TLS takes the file of this object away, and leaves that of a copy.
         self.watched(line.dup())
         return line
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _BoundedLines(self.sock.makefile("rb"))
+        return super().getreply()
 
 
 class _WatchedSmtps(smtplib.SMTP_SSL, _WatchedSmtp):
@@ -215,7 +255,8 @@ def refuse_answer(status: int) -> None:
     if status // 100 == 3:
         raise ChannelError(f"answered {status}: redirects are not followed")
     if status // 100 != 2:
-        raise ChannelError(f"answered {status}")
+        kind = TextRefusedError if status in REFUSES_TEXT else ChannelError
+        raise kind(f"answered {status}")
 
 
 @contextmanager

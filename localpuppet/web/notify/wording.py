@@ -33,6 +33,9 @@ _SENTENCES: Mapping[routing.IncidentKind, tuple[str, str]] = {
 }
 
 
+_BARE_DRIFT = "Puppet keeps correcting a resource"
+
+
 class Event(StrEnum):
     """What a message reports."""
 
@@ -83,7 +86,7 @@ class IncidentText(JsonRecord):
     @property
     def named(self) -> str:
         """Return the first names, and how many more nodes there are; empty without nodes."""
-        more = self.count - len(self.nodes)
+        more = self.count - len(self.nodes) if self.nodes else 0
         return ", ".join(self.nodes) + (f" and {more} more" if more else "")
 
 
@@ -124,6 +127,21 @@ class Notice(JsonRecord):
         about = self.incidents[0]
         release = f" on {about.release}" if about.release else ""
         return f"{'Over: ' if self.event is Event.CLOSED else ''}{about.title}{release}"
+
+    @property
+    def bare(self) -> "Notice":
+        """Return the message without what comes from nodes; it is about the same incidents."""
+        texts = [
+            replace(
+                one,
+                title=_BARE_DRIFT if one.kind is routing.IncidentKind.DRIFT else one.title,
+                release="",
+                detail="the dashboard shows it: the channel refused the message with it",
+                nodes=(),
+            )
+            for one in self.incidents
+        ]
+        return replace(self, incidents=tuple(texts))
 
     @property
     def lines(self) -> Sequence[tuple[str, str]]:
