@@ -5,7 +5,7 @@
   was under way is sent again with the same id.
 - The messages of a channel keep their order.
 - A channel that is new gets one message about all that is open. It gets one, too, if more than
-  `AT_ONCE` incidents open or close together.
+  `AT_ONCE` incidents open or close together, and one a minute after as many messages.
 """
 
 import json
@@ -26,6 +26,8 @@ T = TypeVar("T")
 FILE = Path("web", "notify.sqlite")
 # Incidents that open or close in one look, above which a channel gets one message for all.
 AT_ONCE = 10
+# After as many incidents within these seconds there is one message for all, with a pause between.
+WITHIN, BETWEEN = 300.0, 60.0
 # Seconds for which a message is tried, and messages that wait for a channel: the newest.
 TRIED = 86400.0
 MOST_WAITING = 500
@@ -86,6 +88,8 @@ class NoticeLedger:
     spread: Callable[[], float]  # returns a factor from 0 to 1, by which pauses differ
     new_id: Callable[[], str] = lambda: f"msg_{uuid.uuid4().hex}"
     _database: Database = field(init=False)
+    # When incidents went to each channel. A restart forgets it, and then sends some more messages.
+    _told_at: dict[str, list[float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._database = Database(
@@ -150,13 +154,19 @@ class NoticeLedger:
         }
         opened = [text for key, text in texts.items() if key not in told]
         closed = [text for key, text in texts.items() if key in told and key not in is_open]
+        last = [at for at in self._told_at.get(name, ()) if 0 <= now - at < WITHIN]
+        is_much = len(last) >= AT_ONCE
+        if is_much and now - last[-1] < BETWEEN:
+            return  # a later look finds the same
         connection.executemany(
             "INSERT INTO told VALUES (?, ?)", [(name, text.id) for text in opened]
         )
         connection.executemany(
             "DELETE FROM told WHERE channel = ? AND id = ?", [(name, key) for key in told - is_open]
         )
-        if is_new or len(opened) > AT_ONCE or len(closed) > AT_ONCE:
+        changes = min(len(opened) + len(closed), AT_ONCE)
+        self._told_at[name] = [*last, *[now] * changes]
+        if is_new or (is_much and changes) or len(opened) > AT_ONCE or len(closed) > AT_ONCE:
             still = [text for key, text in texts.items() if key in is_open]
             self._put(connection, name, Event.SUMMARY, still, now)
             return

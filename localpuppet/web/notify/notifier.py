@@ -10,7 +10,17 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -59,7 +69,7 @@ CHANNEL = "channel of notifications"
 # Seconds between two looks at drift, which takes days and costs more than all other looks.
 DRIFT_EVERY = 600.0
 MAX_TEXT = 300
-# Conditions of all kinds together: a compromised node can invent a failure cause for each run.
+# Conditions of a kind: compromised nodes can invent a failure cause for each run.
 MOST = 200
 # Runs within a week that correct a resource on one node before that is drift, the last within a
 # day: a resource that is no longer corrected is no incident.
@@ -69,7 +79,7 @@ EXPIRES_IN = 14 * DAY
 FAILED = RolloutEnding.FAILED
 _FAILED = """
 SELECT failure_cause, release, failure, place, json_group_array(node) FROM nodes
-WHERE failure_cause != '' GROUP BY failure_cause, release ORDER BY count(*) DESC, 1, 2 LIMIT ?
+WHERE failure_cause != '' GROUP BY failure_cause, release
 """
 _STATES = {
     IncidentKind.LATE: (LATE, CONCERNS[LATE]),
@@ -96,7 +106,7 @@ def _conditions_of_nodes(connection: Connection, *, now: float) -> list[Conditio
             nodes=_sorted(nodes),
             page=f"/nodes?failure_cause={quote(cause)}",
         )
-        for cause, release, failure, place, nodes in connection.execute(_FAILED, (MOST,))
+        for cause, release, failure, place, nodes in connection.execute(_FAILED)
     ]
     for kind, (word, condition) in _STATES.items():
         (nodes,) = connection.execute(
@@ -178,10 +188,23 @@ def _conditions_of_node_certificates(
         )
 
 
-def _by_key(conditions: Iterable[Condition]) -> dict[str, Condition]:
-    """Return conditions by key; of too many those of the most nodes."""
-    most = sorted(conditions, key=lambda one: (-one.kind.severity.place, -len(one.nodes), one.key))
-    return {one.key: one for one in most[:MOST]}
+def _limited(
+    conditions: Iterable[Condition], known: Set[str]
+) -> tuple[dict[str, Condition], Set[str]]:
+    """Return conditions by key, and the keys of those that are too many: of the fewest nodes.
+
+    Args:
+        known: Keys that come before others with as many nodes, so that none takes their place.
+    """
+    seen: dict[str, Condition] = {}
+    more, counts = set(), Counter[IncidentKind]()
+    for one in sorted(conditions, key=lambda one: (-len(one.nodes), one.key not in known, one.key)):
+        counts[one.kind] += 1
+        if counts[one.kind] > MOST:
+            more.add(one.key)
+        else:
+            seen[one.key] = one
+    return seen, more
 
 
 def _condition(kind: IncidentKind, key: str, /, detail: str = "", **fields: Any) -> Condition:  # noqa: ANN401 - fields of the class
@@ -203,6 +226,7 @@ class FleetSight:
     names: Callable[[str], Awaitable[frozenset[str] | None]]
     releases: Callable[[str], Sequence[StagedRelease]] = lambda _: ()
     _drift: tuple[float, Sequence[Condition]] = field(default=(0.0, ()), init=False)
+    _seen: Set[str] = field(default=frozenset(), init=False)
 
     def blindness(self) -> Condition | None:
         """Return why the fleet cannot be seen; `None` if it can."""
@@ -221,19 +245,22 @@ class FleetSight:
             key=IncidentKind.BUS, kind=IncidentKind.BUS, subject=subject, detail=detail
         )
 
-    def conditions(self, now: float) -> dict[str, Condition]:
-        """Return what is wrong, by key; it reads files."""
+    def conditions(self, now: float) -> tuple[dict[str, Condition], Set[str]]:
+        """Return what is wrong, by key, and the keys of what is too much; it reads files."""
         if not 0 <= now - self._drift[0] < DRIFT_EVERY:
             self._drift = now, self.memory.read(_conditions_of_drift, now=now)
-        return _by_key(
+        seen, more = _limited(
             [
                 *self.memory.read(_conditions_of_nodes, now=now),
                 *self._drift[1],
                 *_conditions_of_rollouts(self.rollouts(), now=now),
                 *_conditions_of_certificates(self.certificates(), now=now),
                 *_conditions_of_node_certificates({**self.fleet.certificate_ends}, now=now),
-            ]
+            ],
+            self._seen,
         )
+        self._seen = seen.keys()
+        return seen, more
 
     def statuses(self, route: Route) -> list[channels.CommitStatus]:
         """Return the statuses of commits for a git host; it reads files."""
@@ -337,8 +364,8 @@ class Notifier:
         self._note("lease", refusal)
         self.sight.fleet.note_failing("lease", {LEASE: refusal} if refusal else {})
         if blind is None:
-            seen = await asyncio.to_thread(self.sight.conditions, now)
-            step = partial(decide, seen=seen, now=now, timing=self.settings.timing)
+            seen, more = await asyncio.to_thread(self.sight.conditions, now)
+            step = partial(decide, seen=seen, more=more, now=now, timing=self.settings.timing)
         else:
             step = partial(freeze, blind=blind, now=now, timing=self.settings.timing)
         incidents = await asyncio.to_thread(

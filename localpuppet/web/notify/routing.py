@@ -111,9 +111,17 @@ Incidents = Mapping[str, Incident]
 
 
 def decide(
-    known: Incidents, seen: Mapping[str, Condition], *, now: float, timing: Timing
+    known: Incidents,
+    seen: Mapping[str, Condition],
+    *,
+    now: float,
+    timing: Timing,
+    more: Set[str] = frozenset(),
 ) -> dict[str, Incident]:
-    """Return the incidents after a look at the fleet, by key of the condition."""
+    """Return the incidents after a look at the fleet, by key of the condition.
+
+    `more` are keys of conditions that are too many to be seen, and not over.
+    """
     after: dict[str, Incident] = {}
     for key, condition in seen.items():
         before = known.get(key)
@@ -131,6 +139,8 @@ def decide(
         if incident.closed_at is not None:
             if 0 <= now - incident.closed_at < KEPT:
                 after[key] = incident
+        elif incident.opened_at is not None and key in more:
+            after[key] = replace(incident, gone_at=None)
         elif incident.opened_at is not None:
             gone_at = now if incident.gone_at is None else min(incident.gone_at, now)
             closed_at = now if now - gone_at >= timing.gone else None

@@ -40,9 +40,10 @@ class _Sight:
 
     async def names(self, _: str) -> None: ...
 
-    def conditions(self, now: float) -> dict[str, Condition]:
+    def conditions(self, now: float) -> tuple[dict[str, Condition], frozenset[str]]:
         wrong = LOOKS[round((now - self.begun) / 60.0)]
-        return {key: Condition(key=key, kind=IncidentKind.DRIFT, subject=key) for key in wrong}
+        seen = {key: Condition(key=key, kind=IncidentKind.DRIFT, subject=key) for key in wrong}
+        return seen, frozenset()
 
 
 async def main(directory: Path) -> None:

@@ -15,8 +15,8 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from localpuppet.base.errors import StateError
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
-from localpuppet.web.notify.notice_ledger import NoticeLedger
-from localpuppet.web.notify.notifier import CHANNEL
+from localpuppet.web.notify.notice_ledger import AT_ONCE, BETWEEN, NoticeLedger
+from localpuppet.web.notify.notifier import CHANNEL, MOST
 from localpuppet.web.notify.routing import (
     ChannelSettings,
     ChannelType,
@@ -27,11 +27,11 @@ from localpuppet.web.notify.routing import (
 )
 from tests.rigs.servers import free_port
 from tests.rigs.waiting import PATIENCE
-from tests.web.make import Site
+from tests.web.make import Site, status
 from tests.web.notify.make import CLEAR, FOR, Watch, a_webhook
 from tests.web.notify.receivers import Receiver, secret_file
 from tests.web.notify.test_channels import a_chat, a_mailbox, a_notice, refusal
-from tests.web.notify.test_notifier import OUTAGE, begin_to_fail, run, told
+from tests.web.notify.test_notifier import LASTS, OTHER, OUTAGE, begin_to_fail, run, told
 
 
 async def test_a_heartbeat_that_failed_once_is_called_again(site: Site) -> None:
@@ -169,6 +169,7 @@ def test_a_strange_server_of_a_chat_is_a_failure_of_that_channel(
         (b"220 mail\r\n", {}, "timed out after 0.3 s"),
         (b"", {}, "timed out after 0.3 s"),
         (b"220-mail\r\n", {}, "timed out after 0.3 s"),
+        (b"220-mail\r\n" * 10000, {}, "answered more than 65536 bytes"),
         (b"220 mail\r\n" + MANY + b"334 abcde\r\n", {"user": "fleet"}, "malformed"),
         (b"220 mail\r\n" + MANY, {"user": "j\u00fcrgen"}, "malformed"),
         (b"", {"server": "mail..example.com:25"}, "malformed"),
@@ -261,3 +262,126 @@ async def test_a_refused_recipient_is_shown_and_delays_no_other(site: Site) -> N
         controller.stop()
     assert site.fleet.failing[CHANNEL] == {"mail": "the mail server refused 1 of 2 recipients"}
     assert watch.ledger.states(["mail"])["mail"].waiting == 0
+
+
+GTUBE = "XJS*C4JDBQADN1.NSBN3*2IDNEN*GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
+SPAM = {**OUTAGE, "failure_cause": {"error": f"no {GTUBE}", "resource": "", "place": ""}}
+
+
+class Filter:
+    """A mail server that refuses mails with a text for ever, as filters do."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def handle_DATA(  # noqa: N802 - the name that aiosmtpd calls
+        self, _: SMTP, __: Session, envelope: Envelope
+    ) -> str:
+        content = envelope.content
+        assert isinstance(content, bytes)
+        if GTUBE.encode() in content:
+            return "554 spam"
+        self.bodies.append(content)
+        return "250 OK"
+
+
+@pytest.mark.parametrize("code", [400, 403, 413, 422])
+async def test_a_text_that_a_filter_refuses_keeps_no_other_message_back(
+    site: Site, code: int
+) -> None:
+    controller = Controller(Filter(), hostname="127.0.0.1", port=free_port())
+    controller.start()
+    with Receiver(lambda one: (code if GTUBE.encode() in one.body else 200, {})) as receiver:
+        hook = a_webhook(site.directory, receiver.url)
+        mailbox = a_mailbox(site.directory, controller.port)
+        watch = Watch(site, {"hook": hook, "mail": mailbox.settings})
+        run(site, "a", "b")
+        await watch.look()
+        receiver.received.clear()
+        site.listing(status("a", site.now(), last_run=SPAM), status("b", site.now()))
+        await watch.look(*LASTS, 1.0)
+        refused = f"answered {code}, and took it without the texts of nodes"
+        assert site.fleet.failing[CHANNEL]["hook"] == refused
+        site.listing(
+            *(status(name, site.now(), last_run=end) for name, end in (("a", SPAM), ("b", OTHER)))
+        )
+        await watch.look(*LASTS, 1.0)
+        controller.stop()
+    assert site.fleet.failing[CHANNEL] == {}
+    first, bare, other = (one.json["incidents"][0] for one in receiver.received)
+    assert len({one.headers["webhook-id"] for one in receiver.received}) == 2
+    assert (first["detail"], first["nodes"]) == (f"no {GTUBE}", ["a"])
+    assert (bare["id"], bare["title"], bare["count"]) == (first["id"], "1 node fails", 1)
+    assert (bare["nodes"], bare["release"]) == ([], "")
+    assert other["nodes"] == ["b"]
+    mails = [body.partition(b"Subject: ")[2].splitlines()[0] for body in controller.handler.bodies]
+    assert [mail.decode() for mail in mails[1:]] == [
+        "[production] 1 node fails",
+        "[production] 1 node fails on web/tags/r7",
+    ]
+
+
+async def test_silent_mail_servers_delay_no_other_channel(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "DEADLINE", 0.5)
+    greeted = b"220 mail\r\n250 mail\r\n"
+    with Receiver() as receiver, answering(b"") as mute, answering(greeted) as slow:
+        silent = {
+            f"mail{n}": a_mailbox(site.directory, port) for n, port in enumerate([mute, slow])
+        }
+        monkeypatch.setattr(channels, "SMTPS", mute)  # silent in the handshake of TLS
+        boxes = {name: one.settings for name, one in silent.items()}
+        watch = Watch(site, {**boxes, "hook": a_webhook(site.directory, receiver.url)})
+        run(site, "a")
+        await watch.notifier.look()
+        run(site, "a", **OUTAGE)
+        await watch.look(*LASTS)
+    assert [one.split(":")[0] for one in told(receiver)] == ["summary", "opened"]
+    assert site.fleet.failing[CHANNEL] == dict.fromkeys(boxes, "timed out after 0.5 s")
+
+
+async def test_causes_that_nodes_invent_end_no_incident(site: Site) -> None:
+    def fail(*numbers: int) -> None:
+        late = status("late", began, run_interval=1800.0)
+        site.listing(late, *(failing(f"n{one}", site.now(), one) for one in numbers))
+
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        began = site.now()
+        site.clock.advance(86400.0)
+        fail()
+        await watch.look(*LASTS)
+        for others in (range(0), range(60)):
+            fail(*range(1000, 1250), *others)
+            await watch.look(1.0, FOR + 1, CLEAR + 1)
+    metrics = watch.metrics.with_name("metrics-notify.prom").read_text()
+    assert f'localpuppet_notify_incidents{{kind="failed"}} {MOST}' in metrics
+    assert 'localpuppet_notify_incidents{kind="late"} 1' in metrics
+    events = [one.json["event"] for one in receiver.received]
+    assert events == ["summary", "opened", "summary"]
+
+
+def failing(node: str, at: float, number: int) -> dict[str, Any]:
+    """Return a node whose last run failed for a cause that no other one has."""
+    word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    cause = {"error": f"no {word}", "resource": "", "place": ""}
+    return status(node, at, last_run={**OTHER, "failure_cause": cause})
+
+
+async def test_incidents_that_open_one_after_the_other_are_no_flood(site: Site) -> None:
+    with Receiver() as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        run(site, "n0")
+        await watch.look()
+        for count in range(1, 41):
+            site.listing(*(failing(f"n{one}", site.now(), one) for one in range(count)))
+            await watch.look(10.0)
+        await watch.look(FOR, BETWEEN)
+    events = [one.json["event"] for one in receiver.received]
+    assert events[: AT_ONCE + 1] == ["summary", *["opened"] * AT_ONCE]
+    assert len(events) <= 2 * AT_ONCE
+    assert (receiver.received[-1].json["event"], receiver.received[-1].json["total"]) == (
+        "summary",
+        40,
+    )
