@@ -181,3 +181,8 @@ def test_without_an_agent_the_publishing_process_sends_kicks(fleet: Fleet) -> No
     lb.wait_log(f"accepted a trigger from {web.name}")
     wait_until(lambda: not waits(web), lambda: "a kick waits")
     wait_known(lb.node, "web", web.name)
+
+
+def test_reactions_can_be_turned_off(fleet: Fleet) -> None:
+    lb, _ = balancer(fleet, agent={"react": False})
+    assert not (lb.root / "var" / "agent" / "reactions.json").exists()

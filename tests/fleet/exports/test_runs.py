@@ -263,3 +263,16 @@ def test_the_session_is_true(fleet: Fleet) -> None:
     for _, command, said in session("migrate/puppetdb.md", ["lb01# "]):
         told = typed(node, command, root=node.root, directory=node.root)
         assert plain(told.splitlines()) == plain(said), command
+
+
+def test_a_forgotten_node_exports_nothing_any_more(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b", puppet=True)
+    b.node.write(
+        "policies/puppet.policy", f"policy default deny\nallow\tchoria={a.name}\tforget\t*\t*\n"
+    )
+    exporting(a, '@@server { "web": hostname => "a" }')
+    applied(a)
+    assert exports(b) == ["a Server[web]"]
+    a.run("inventory", "forget", str(a.name), "--yes", code=0)
+    assert exports(b) == []
+    b.run("inventory", "exports", str(a.name), code=2)

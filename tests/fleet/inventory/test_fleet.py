@@ -143,3 +143,15 @@ def test_an_agent_with_two_sides_publishes_and_receives_entries(split: Split) ->
         "values"
     ]
     assert [one["value"] for one in listed] == ["db", "web"]
+
+
+def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (a.root / "var/inventory/view.sqlite").mkdir(parents=True)
+    for words in (
+        ("nodes", "--role", "web"),
+        ("inventory", "facts", a.name),
+        ("query", "role=web"),
+    ):
+        done = a.run(*words)
+        assert (done.code, done.out) == (69, ""), done
