@@ -79,7 +79,7 @@ class MarkdownForm:
         """Return a group without its details."""
         codes = " ".join(map(self.code, wording.summary(group.difference, most=3)))
         role = f"({self.code(role)}) " if (role := wording.role_label(group)) else ""
-        return f"- **{wording.count(len(group.nodes), 'node')}** {role}{codes}\n"
+        return f"- **{wording.group_count(group)}** {role}{codes}\n"
 
     def block(self, group: ChangeGroup, rows: Sequence[tuple[str, str]], rest: str, _: int) -> str:
         """Return a group with its details."""
@@ -87,9 +87,8 @@ class MarkdownForm:
         fence = _fence(body, least=3)
         words = [wording.role_label(group), *wording.summary(group.difference, most=3)]
         codes = [f"<code>{escape(wording.cut(word, MAX_TEXT))}</code>" for word in words if word]
-        number = wording.count(len(group.nodes), "node")
         return (
-            f"<details><summary><b>{number}</b> {' '.join(codes)}</summary>\n\n"
+            f"<details><summary><b>{wording.group_count(group)}</b> {' '.join(codes)}</summary>\n\n"
             f"{self.names(group.nodes)}\n\n{fence}diff\n{body}\n{fence}\n\n"
             f"{f'{rest}{chr(10)}{chr(10)}' if rest else ''}</details>\n\n"
         )

@@ -4,6 +4,7 @@
 
 - Each result is stored as it arrives, so a preview that was stopped resumes there.
 - Two equal catalogs, by their digest, are not read. Of two others, only what differs is.
+- A node that compiles after the change only is compared with an empty catalog.
 - A stored catalog that is damaged is compiled again.
 - A file that modules serve is in a catalog by its address only: `ServedFiles` compares contents.
 - A changed fact, type or provider is in no catalog. `blind_changes` finds the nodes concerned:
@@ -79,6 +80,7 @@ _CALLED = re.compile(r"(?:.*?/)?(?:lib|functions|templates|files)/.+", re.DOTALL
 # Nodes that are compiled with both releases in memory, because the cache lost them.
 _AT_A_TIME = 32
 _BEFORE, _AFTER = 0, 1
+_NO_CATALOG = CanonicalCatalog(certname="", environment="", classes=(), resources=(), edges=())
 _ROLE = "role::"
 _SEALED = "sealed/values/"
 # What a sealed value has in clear: `node/sealed/sealed_files.py`.
@@ -218,21 +220,28 @@ class Preview:
         before, after = self._outcomes[node.name]
         if before is None or after is None:
             raise ValueError(f"{node.name} was not compiled")
-        if before.catalog is None or after.catalog is None:
+        if after.catalog is None:
             self._fail(node.name, before, after)
             return
         catalogs = self._cache.catalogs
         try:
             differs = CatalogDifference()
-            if before.catalog != after.catalog:
+            if before.catalog is None:
+                whole = catalogs.whole(after.catalog)
+                differs = difference(_NO_CATALOG, whole, ignore=self._options.ignore)
+            elif before.catalog != after.catalog:
                 pair = catalogs.differing(before.catalog, after.catalog)
                 differs = difference(*pair, ignore=self._options.ignore)
             if differs or self._served or self._blind:
-                heads = catalogs.head(before.catalog), catalogs.head(after.catalog)
-                self._add(node, differs, heads, after.catalog)
+                old = before.catalog or after.catalog
+                heads = catalogs.head(old), catalogs.head(after.catalog)
+                self._add(node, differs, heads, after.catalog, fixed=before.catalog is None)
         except DamagedEntryError:
             self._cache.discard(node.name)
             self._lost.append(node)
+            return
+        if before.catalog is None:
+            self._fail(node.name, before, after)
 
     def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
         """Compile nodes with both releases and compare what is in memory."""
@@ -244,10 +253,13 @@ class Preview:
             (first, old), (second, new) = before[node.name], after[node.name]
             if first.catalog is None or second.catalog is None:
                 self._fail(node.name, old, new)
+            if second.catalog is None:
                 continue
-            heads = CatalogHead.of(first.catalog), CatalogHead.of(second.catalog)
-            differs = difference(first.catalog, second.catalog, ignore=self._options.ignore)
-            self._add(node, differs, heads, second.catalog)
+            heads = CatalogHead.of(first.catalog or second.catalog), CatalogHead.of(second.catalog)
+            differs = difference(
+                first.catalog or _NO_CATALOG, second.catalog, ignore=self._options.ignore
+            )
+            self._add(node, differs, heads, second.catalog, fixed=first.catalog is None)
 
     def _add(
         self,
@@ -255,6 +267,8 @@ class Preview:
         differs: CatalogDifference,
         heads: tuple[CatalogHead, CatalogHead],
         after: CanonicalCatalog | bytes,
+        *,
+        fixed: bool,
     ) -> None:
         if self._blind:
             self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
@@ -271,6 +285,7 @@ class Preview:
                     differs,
                     self._cache.catalogs.whole(after) if isinstance(after, bytes) else after,
                 ),
+                fixed=fixed,
             )
 
     def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:

@@ -1,6 +1,7 @@
 """What a preview found: groups of equal differences and failures, without what identifies a node.
 
-A node is in exactly one of these sets: unaffected, changed (in one group), failed.
+A node is in exactly one of these sets: unaffected, changed (in one group), failed. One that failed
+before the change only is in a group as well, in which all of its catalog is added.
 
     File[/etc/web01.conf]: content: listen 10.0.0.1  ->  File[/etc/⟨hostname⟩.conf]: listen ⟨ip⟩
 
@@ -25,6 +26,7 @@ from localpuppet.base.formats.values import Json, field_values, mapping_of
 from localpuppet.base.value import Value
 from localpuppet.node.preview.difference import (
     ADDED,
+    CHANGED,
     REMOVED,
     CatalogDifference,
     ForbiddenChange,
@@ -61,12 +63,14 @@ class ChangeGroup(Value):
         difference: The difference; with placeholders for names and addresses (`⟨hostname⟩`) if
             there are several nodes.
         restarts: The services that restart on the first of these nodes, sorted.
+        fixed: Whether these nodes compile after the change only; then all they have is added.
     """
 
     difference: CatalogDifference
     nodes: tuple[str, ...]
     roles: tuple[str, ...] = ()
     restarts: tuple[str, ...] = ()
+    fixed: bool = False
 
 
 class NodeFailure(Value):
@@ -148,8 +152,8 @@ class PreviewResult(Value):
 
     @property
     def changed(self) -> int:
-        """Return how many nodes change."""
-        return sum(len(group.nodes) for group in self.groups)
+        """Return how many nodes change that compiled before."""
+        return sum(len(group.nodes) for group in self.groups if not group.fixed)
 
     def failing(self, *kinds: FailureKind) -> int:
         """Return how many nodes have failures of some kinds."""
@@ -338,6 +342,7 @@ class _OpenGroup:
     difference: CatalogDifference
     first: CatalogDifference
     restarts: tuple[tuple[str, ...], tuple[str, ...]]
+    fixed: bool
     nodes: list[str] = field(default_factory=list)
     roles: set[str] = field(default_factory=set)
 
@@ -348,7 +353,7 @@ class DifferenceGrouping:
 
     forbidden: Sequence[ForbiddenChange] = ()
     most: int = MAX_DIFFERENCES
-    _groups: dict[bytes, _OpenGroup] = field(default_factory=dict, init=False)
+    _groups: dict[tuple[bool, bytes], _OpenGroup] = field(default_factory=dict, init=False)
     _bytes: int = field(default=0, init=False)
     _violations: dict[tuple[int, str], set[str]] = field(default_factory=dict, init=False)
 
@@ -360,16 +365,18 @@ class DifferenceGrouping:
         *,
         role: str | None = None,
         restarts: Callable[[], tuple[str, ...]] = tuple,
+        fixed: bool = False,
     ) -> None:
         """Add the difference of a node; an empty one adds nothing.
 
-        `restarts` returns the services that restart on the first node of a group.
+        `restarts` returns the services that restart on the first node of a group. What a `fixed`
+        node had before is unknown: a rule for changed resources forbids those that it adds, too.
         """
         if not difference:
             return
         general = placeholders.difference(difference)
         packed = _packed(general)
-        key = hashlib.sha256(packed).digest()
+        key = fixed, hashlib.sha256(packed).digest()
         self._bytes += 0 if key in self._groups else len(packed)
         if self._bytes > self.most:
             raise InvalidInputError(
@@ -380,14 +387,14 @@ class DifferenceGrouping:
         if key not in self._groups:
             own = restarts()
             services = own, tuple(sorted(map(placeholders.text, own)))
-            self._groups[key] = _OpenGroup(general, difference, services)
+            self._groups[key] = _OpenGroup(general, difference, services, fixed)
         group = self._groups[key]
         group.nodes.append(node)
         if role:
             group.roles.add(role)
         for number, rule in enumerate(self.forbidden):
             for change in (*difference.resources, *_classes(difference)):
-                if _violates(change, rule):
+                if _violates(change, rule, fixed=fixed):
                     reference = placeholders.text(change.reference)
                     self._violations.setdefault((number, reference), set()).add(node)
 
@@ -399,6 +406,7 @@ class DifferenceGrouping:
                 nodes=tuple(sorted(group.nodes)),
                 roles=tuple(sorted(group.roles)),
                 restarts=group.restarts[len(group.nodes) > 1],
+                fixed=group.fixed,
             )
             for group in self._groups.values()
         )
@@ -419,8 +427,9 @@ def _packed(difference: CatalogDifference) -> bytes:
     return json.dumps(difference, default=field_values, sort_keys=True).encode()
 
 
-def _violates(change: ResourceChange, rule: ForbiddenChange) -> bool:
-    if change.action != rule.action or not rule.pattern.fits(change.type, change.title):
+def _violates(change: ResourceChange, rule: ForbiddenChange, *, fixed: bool) -> bool:
+    actions = (change.action, CHANGED) if fixed else (change.action,)
+    if rule.action not in actions or not rule.pattern.fits(change.type, change.title):
         return False
     return rule.pattern.parameter is None or any(
         rule.pattern.fits_parameter(parameter.name) for parameter in change.parameters

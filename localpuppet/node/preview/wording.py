@@ -94,7 +94,8 @@ def headline(result: PreviewResult) -> str:
 def counts(result: PreviewResult) -> Iterator[tuple[str, int, str]]:
     """Yield the numbers of nodes, whose sum is that of all: kind, number and words."""
     yield GOOD, result.unaffected, "unaffected"
-    ways = f" in {len(result.groups):,} ways" if len(result.groups) > 1 else ""
+    number = sum(not group.fixed for group in result.groups)
+    ways = f" in {number:,} ways" if number > 1 else ""
     for kind, number, plural, rest in (
         (ACTIVE, result.changed, "change", ways),
         (BAD, result.failing(NEW, BOTH), "fail", " to compile"),
@@ -159,7 +160,12 @@ def statistics(result: PreviewResult) -> str:
 def group_label(group: ChangeGroup) -> str:
     """Return `26 nodes (role=web)`."""
     role = role_label(group)
-    return f"{count(len(group.nodes), 'node')}{f' ({role})' if role else ''}"
+    return f"{group_count(group)}{f' ({role})' if role else ''}"
+
+
+def group_count(group: ChangeGroup) -> str:
+    """Return `26 nodes`, `1 node that did not compile before`."""
+    return f"{count(len(group.nodes), 'node')}{' that did not compile before' * group.fixed}"
 
 
 def role_label(group: ChangeGroup) -> str:

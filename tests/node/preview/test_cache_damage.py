@@ -14,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.preview import cache_file
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.puppet.catalog import CatalogResource
-from tests.doubles.compile_engine import RecordedRelease, resource, write_capture
+from tests.doubles.compile_engine import ProgramError, RecordedRelease, resource, write_capture
 from tests.node.preview.rig import PreviewRig, write_release
 
 NODES = 6
@@ -28,6 +28,8 @@ _PAIRS = {
 
 def program(view: RecordedRelease) -> Iterator[CatalogResource]:
     text = view.read("site.pp")
+    if view.request.node == "n5.example.com" and view.lookup("data.yaml", "k") == 1:
+        raise ProgramError("compiles with the change only")
     for number in range(12):
         yield resource("File", f"/etc/{number}", content=text, mode="0644")
     yield resource("Notify", view.request.node, message=view.lookup("data.yaml", "k"))

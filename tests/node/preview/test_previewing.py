@@ -10,7 +10,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.cache import BATCH_BYTES, MAX_ENTRIES, CacheFiller, request_of
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult, RawReads
-from localpuppet.node.preview.difference import CHANGED
+from localpuppet.node.preview.difference import ADDED, CHANGED, ForbiddenChange
 from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, choose_shard
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import index_roots
@@ -162,6 +162,43 @@ def test_failures_are_named_by_side(rig: PreviewRig) -> None:
     tolerant = rig.preview(head, head, options=PreviewOptions(tolerates=True))
     assert tolerant.exit_code(detailed=False) == 0
     assert rig.engine.compiled == []  # the cache has failures, too
+
+
+def test_a_node_that_compiles_with_the_change_only_shows_and_checks_its_whole_catalog(
+    rig: PreviewRig,
+) -> None:
+    broken, changes = {"manifests/site.pp": "fail"}, {"data/web.yaml": "port: 22\n"}
+    code = {"modules/x/lib/facter/role.rb": "", "modules/x/files/motd": "hostile\n"}
+    base = write_release(rig.directory / "base", {**SITE, **broken})
+    head = write_release(rig.directory / "head", {**SITE, **changes, **code})
+    rules = ("added:Service[web]::port", "changed:File[/etc/served]", "removed:Service")
+    options = PreviewOptions(forbidden=[ForbiddenChange.parse(text) for text in rules])
+    result = rig.preview(base, head, options=options)
+    webs = ("n1.example.com", "n3.example.com")
+    groups = {group.nodes: group for group in result.groups}
+    fixed = groups.pop(webs)
+    assert fixed.fixed
+    assert [one.fixed for one in groups.values()] == [False], "the others serve another motd"
+    assert (fixed.roles, fixed.restarts, fixed.difference.classes_added) == (
+        ("web",),
+        (),
+        ("main",),
+    )
+    assert [(one.action, one.reference) for one in fixed.difference.resources] == [
+        (ADDED, "File[/etc/motd]"),
+        (ADDED, "File[/etc/served]"),
+        (ADDED, "Service[web]"),
+    ]
+    served, port = (one.parameters[0] for one in fixed.difference.resources[1:])
+    assert (served.before, served.after, port.after) == ("served\n", "hostile\n", 22)
+    assert [(item.rule, item.reference, item.nodes) for item in result.violations] == [
+        (rules[0], "Service[web]", webs),
+        (rules[1], "File[/etc/served]", tuple(sorted((*webs, "n0.example.com", "n2.example.com")))),
+    ]
+    assert [len(spot.nodes) for spot in result.blind_spots] == [4]
+    assert (result.unaffected, result.changed, result.failing(FIXED)) == (0, 2, 2)
+    assert result.exit_code(detailed=False) == 1
+    assert rig.preview(base, head).exit_code(detailed=True) == 5
 
 
 def test_different_errors_in_both_releases_are_not_a_failure_as_before(rig: PreviewRig) -> None:

@@ -1,6 +1,7 @@
 """A preview in a terminal."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -8,6 +9,7 @@ import pytest
 
 from localpuppet.node.cli.preview.preview_command import preview_text
 from localpuppet.node.preview.difference import CatalogDifference
+from localpuppet.node.preview.drawing import preview_html, preview_markdown
 from localpuppet.node.preview.result import ImpureNode, PreviewResult, ResealedGroup
 from localpuppet.node.preview.wording import WARNING, notices
 from tests.node.cli.preview.results import BASE, HEAD, changed, group, hostile, large, usual
@@ -61,6 +63,17 @@ def test_a_group_shows_nodes_changes_and_texts() -> None:
         "  + Service[nginx-exporter]",
         "  + Package[nginx] notifies File[/etc/nginx/nginx.conf]",
     ]
+
+
+@pytest.mark.parametrize("form", [plain, preview_markdown, preview_html])
+def test_a_group_says_that_its_nodes_did_not_compile_before(
+    form: Callable[[PreviewResult], str],
+) -> None:
+    first, second = usual().groups
+    result = replace(usual(), groups=(first, replace(second, fixed=True)))
+    assert "5 nodes that did not compile before" in form(result)
+    assert "1,172 unaffected, 26 change, 3 fail" in form(result)
+    assert [one["fixed"] for one in result.to_dict()["groups"]] == [False, True]
 
 
 def test_a_final_line_break_is_shown_only_if_one_value_lacks_it() -> None:
