@@ -357,17 +357,20 @@ def blind_changes(before: ReleaseIndex, after: ReleaseIndex) -> list[BlindChange
 def blind_spots(
     changes: Iterable[BlindChange], types: Mapping[str, frozenset[str]]
 ) -> Iterator[BlindSpot]:
-    """Yield the blind spots with their nodes; none for a file that concerns no node.
+    """Yield the blind spots, each with all its files; none for a file that concerns no node.
 
     `types` has the types of each node's resources before and after the change.
     """
     concerned: dict[frozenset[str] | None, tuple[str, ...]] = {}
+    files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for change in changes:
         if change.types not in concerned:
             names = sorted(node for node, kinds in types.items() if change.concerns(kinds))
             concerned[change.types] = tuple(names)
         if nodes := concerned[change.types]:
-            yield BlindSpot(file=change.file, reason=change.reason, nodes=nodes)
+            files.setdefault((change.reason, nodes), []).append(change.file)
+    for (reason, nodes), names in files.items():
+        yield BlindSpot(files=tuple(names), reason=reason, nodes=nodes)
 
 
 def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> Iterator[BlindChange]:

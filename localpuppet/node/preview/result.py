@@ -36,7 +36,7 @@ from localpuppet.node.preview.difference import (
 )
 from localpuppet.node.preview.preview_limits import MAX_DIFFERENCES
 
-SCHEMA = 1
+SCHEMA = 2
 
 # Which of the two revisions fails to compile.
 NEW: Literal["new"] = "new"  # only HEAD
@@ -84,9 +84,9 @@ class NodeFailure(Value):
 
 
 class BlindSpot(Value):
-    """A change whose effect compiling cannot show: `a custom fact changed` in a file."""
+    """A change whose effect compiling cannot show: `a custom fact changed` in some files."""
 
-    file: str
+    files: tuple[str, ...]
     reason: str
     nodes: tuple[str, ...]
 

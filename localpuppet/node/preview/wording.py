@@ -193,8 +193,11 @@ def notices(result: PreviewResult) -> list[PreviewNotice]:
         for item in result.violations
     ]
     spots = [
-        NoticeRow(message(spot.file), message(spot.reason), spot.nodes)
-        for spot in result.blind_spots
+        NoticeRow(message(file), message(spot.reason), spot.nodes)
+        for file, spot in sorted(
+            ((file, spot) for spot in result.blind_spots for file in spot.files),
+            key=lambda pair: pair[0],
+        )
     ]
     impure: dict[str, list[str]] = {}
     for node in result.impure:

@@ -15,6 +15,7 @@ from localpuppet.node.preview.previewing import PreviewOptions, ServedFiles, cho
 from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import index_roots
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE, ResealedGroup
+from localpuppet.node.preview.wording import notices
 from localpuppet.node.puppet.catalog import CatalogResource
 from localpuppet.node.releases.release import Release
 from tests.doubles.compile_engine import (
@@ -291,10 +292,26 @@ def test_a_change_that_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: Previe
         },
     )
     spots = rig.preview(base, head).blind_spots
-    assert [(spot.file.rpartition("/")[2], len(spot.nodes)) for spot in spots] == [
-        ("role.rb", 4),
-        ("mine.rb", 2),
+    assert [(spot.files, len(spot.nodes)) for spot in spots] == [
+        (("modules/x/lib/facter/role.rb",), 4),
+        (("modules/x/lib/puppet/provider/service/mine.rb",), 2),
     ]
+
+
+def test_files_that_concern_the_same_nodes_for_one_reason_are_one_blind_spot(
+    rig: PreviewRig,
+) -> None:
+    """A change of thousands of facts would else name each node thousands of times."""
+    facts = [f"modules/x/lib/facter/{number}.rb" for number in range(5)]
+    base, head = releases(rig, **dict.fromkeys([*facts, "modules/x/lib/other.rb"], ""))
+    result = rig.preview(base, head)
+    assert [(spot.files, len(spot.nodes)) for spot in result.blind_spots] == [
+        (tuple(facts), 4),
+        (("modules/x/lib/other.rb",), 4),
+    ]
+    assert [len(one["files"]) for one in result.to_dict()["blind_spots"]] == [5, 1]
+    (notice,) = notices(result)
+    assert [row.label for row in notice.rows] == [*facts, "modules/x/lib/other.rb"]
 
 
 @pytest.mark.parametrize(
@@ -316,8 +333,8 @@ def test_any_code_that_a_node_may_load_is_a_blind_spot(
     base = write_release(rig.directory / "base", {**SITE, **own})
     head = write_release(rig.directory / "head", {**SITE, **own, f"modules/x/{name}": "changed"})
     spots = rig.preview(base, head).blind_spots
-    assert [(spot.file, len(spot.nodes)) for spot in spots] == (
-        [(f"modules/x/{name}", count)] if count else []
+    assert [(spot.files, len(spot.nodes)) for spot in spots] == (
+        [((f"modules/x/{name}",), count)] if count else []
     )
 
 

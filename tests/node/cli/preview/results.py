@@ -131,7 +131,7 @@ def usual() -> PreviewResult:
         ),
         blind_spots=(
             BlindSpot(
-                file="modules/site/lib/facter/role.rb",
+                files=("modules/site/lib/facter/role.rb",),
                 reason="a custom fact changed",
                 nodes=nodes("all", 1_204),
             ),
@@ -166,7 +166,7 @@ def hostile() -> PreviewResult:
         groups=(ChangeGroup(difference=difference, nodes=("a",), roles=(text,)),),
         failures=(NodeFailure(node="b", kind=NEW, message=text, file=text, line=1),),
         violations=(ForbiddenDifference(rule=text, reference=text, nodes=("a",)),),
-        blind_spots=(BlindSpot(file=text, reason=text, nodes=("a", "b", "c", "d")),),
+        blind_spots=(BlindSpot(files=(text,), reason=text, nodes=("a", "b", "c", "d")),),
         impure=(ImpureNode(node="a", reasons=(text,)),),
         warnings=(RevisionWarning(revision=text, text=text),),
     )

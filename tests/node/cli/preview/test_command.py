@@ -90,7 +90,7 @@ def test_a_branch_differs_from_main(node: Node, control: ControlRepository, tmp_
         code=1,
     )
     result = done.json
-    assert (result["schema"], result["nodes"], result["unaffected"]) == (1, 3, 0)
+    assert (result["schema"], result["nodes"], result["unaffected"]) == (2, 3, 0)
     (failure,) = result["failures"]
     assert (failure["kind"], failure["node"]) == ("new", "db01.example.com")
     assert (failure["file"], failure["line"]) == ("modules/role/manifests/db.pp", 1)

@@ -146,7 +146,7 @@ def test_long_lists_before_the_groups_leave_room_for_these(character: str) -> No
             for kind in kinds
             for number, text in enumerate(texts)
         ],
-        blind_spots=[BlindSpot(file=text, reason=text, nodes=("web01",)) for text in texts],
+        blind_spots=[BlindSpot(files=(text,), reason=text, nodes=("web01",)) for text in texts],
         impure=[ImpureNode(node="web01", reasons=(text,)) for text in texts],
         warnings=[RevisionWarning(revision="main", text=text) for text in texts],
         violations=[ForbiddenDifference(rule="x", reference=text, nodes=()) for text in texts],
