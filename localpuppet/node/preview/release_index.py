@@ -38,7 +38,7 @@ from localpuppet.base.machine.files import input_errors
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.base.value import Value
 from localpuppet.node.preview.compile_request import RESERVED, SITE_PREFIX
-from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES
+from localpuppet.node.preview.preview_limits import MAX_DATA_FILE, MAX_DATA_VALUES, MAX_NESTED_LINKS
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
 from localpuppet.node.releases.release import Release
 
@@ -426,7 +426,7 @@ def tree_states(top: Path, *, leaving: str = "", shown: Path | None = None) -> d
                 os.close(file)
         with OpenTree(top, shown=shown) as tree:
             reader = _TreeReader(tree, leaving)
-            reader.add(tree.descriptor, "", ())
+            reader.add(tree.descriptor, "", (), is_linked=False)
         return reader.states
 
 
@@ -456,10 +456,16 @@ class _TreeReader:
     def __init__(self, tree: OpenTree, leaving: str) -> None:
         self._tree, self._leaving = tree, leaving
         self._files: dict[tuple[int, int], str] = {}
+        self._nested_links = 0
         self.states = {".": DIRECTORY}
 
-    def add(self, directory: int, start: str, above: tuple[tuple[int, int], ...]) -> None:
-        """Add the states of everything in an open directory, whose names begin with `start`."""
+    def add(
+        self, directory: int, start: str, above: tuple[tuple[int, int], ...], *, is_linked: bool
+    ) -> None:
+        """Add the states of everything in an open directory, whose names begin with `start`.
+
+        `is_linked` says whether a link is on the way to it.
+        """
         own = _identity(os.fstat(directory))
         if own in above or len(above) > MAX_DEPTH:
             where = str(self._tree.path / start)
@@ -474,6 +480,7 @@ class _TreeReader:
                     )
                 name = f"{start}{entry.name}"
                 if entry.is_symlink():
+                    self._nested_links += is_linked
                     inner = self._follow(name)
                     if isinstance(inner, str):
                         self.states[name] = inner
@@ -485,12 +492,17 @@ class _TreeReader:
                         "is not a regular file", where=f"{self._tree.path}/{name}"
                     )
                 try:
-                    self._add(inner, name, (*above, own))
+                    self._add(inner, name, (*above, own), is_linked=is_linked or entry.is_symlink())
                 finally:
                     os.close(inner)
 
     def _follow(self, name: str) -> int | str:
         """Return a descriptor of what a link leads to, or its state."""
+        if self._nested_links > MAX_NESTED_LINKS:
+            raise InvalidInputError(
+                f"has more than {MAX_NESTED_LINKS} links below links to directories",
+                where=str(self._tree.path),
+            )
         try:
             found = self._tree.find(name)
         except InvalidInputError:
@@ -499,11 +511,13 @@ class _TreeReader:
             return self._leaving
         return BROKEN if found is None else found
 
-    def _add(self, descriptor: int, name: str, above: tuple[tuple[int, int], ...]) -> None:
+    def _add(
+        self, descriptor: int, name: str, above: tuple[tuple[int, int], ...], *, is_linked: bool
+    ) -> None:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             self.states[name] = DIRECTORY
-            self.add(descriptor, f"{name}/", above)
+            self.add(descriptor, f"{name}/", above, is_linked=is_linked)
             return
         own = _identity(status)
         if own not in self._files:  # links to a directory lead to the same files many times

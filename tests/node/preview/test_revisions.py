@@ -1,5 +1,6 @@
 """Revisions of a repository become directories in the cache; the repository stays unchanged."""
 
+import hashlib
 import os
 import subprocess
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
 from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.cache import PreviewCache
+from localpuppet.node.preview.release_index import tree_states
 from localpuppet.node.preview.workspace import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.releases.git.program import GitProgram
 from tests.rigs.forge import Forge, Repo
@@ -200,6 +202,27 @@ def test_a_link_to_a_link_of_a_commit_that_leaves_is_rejected(repository: Reposi
     repository.commit({"file": "1"})
     with pytest.raises(IntegrityError, match=r"a/b/out: is a link that leads out"):
         repository.trees("HEAD..HEAD")
+
+
+def chain(top: Path, length: int) -> None:
+    """Write directories of which each has two links to the next, and the last one a file."""
+    for number in range(length):
+        (top / f"d{number}").mkdir(parents=True)
+        for name in "ab":
+            (top / f"d{number}" / name).symlink_to(f"../d{number + 1}")
+    (top / f"d{length}").mkdir()
+    (top / f"d{length}/file").write_text("x")
+
+
+def test_links_to_directories_with_links_are_followed_up_to_a_limit(tmp_path: Path) -> None:
+    """Two links in each of 30 directories are a billion ways to one file."""
+    chain(short := tmp_path / "short", 3)
+    states = tree_states(short)
+    assert states["d0/a/b/a/file"] == states["d3/file"] == hashlib.sha256(b"x").hexdigest()
+    chain(long := tmp_path / "long", 14)
+    limit = "has more than 10000 links below links to directories"
+    with pytest.raises(InvalidInputError, match=limit):
+        tree_states(long)
 
 
 def test_a_copy_has_no_file_of_the_job(repository: Repository) -> None:
