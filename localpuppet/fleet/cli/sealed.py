@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, wraps
@@ -26,7 +26,6 @@ from localpuppet.node.cli.command import (
     Decorator,
     command,
     confirm,
-    confirmation_options,
     flag,
     option,
     path_type,
@@ -55,7 +54,6 @@ MODULES = dict.fromkeys(_VALUES, "fleet.cli.sealed") | dict.fromkeys(
 )
 IDENTITY = "~/.config/localpuppet/identity.txt"
 _TYPES = click.Choice([*map(str, ValueType)])
-Approve = Callable[[str], bool]
 
 _directory = option(
     "--directory DIR",
@@ -154,9 +152,19 @@ class SealedClone:
         since = f"refs/tags/{self.trust.tag}" if is_released else ""
         return self.repository.past(path, since=since)
 
-    def write(self, groups: Iterable[SealedGroup] = (), values: Iterable[SealedValue] = ()) -> None:
-        """Write files; links below `sealed` are refused, because they could lead anywhere."""
-        files = {f"groups/{group.name}.yaml": group.to_bytes() for group in groups}
+    def write(
+        self,
+        groups: Iterable[SealedGroup] = (),
+        values: Iterable[SealedValue] = (),
+        *,
+        end: str = "",
+    ) -> None:
+        """Write files; links below `sealed` are refused, because they could lead anywhere.
+
+        Args:
+            end: What follows the names of groups.
+        """
+        files = {f"groups/{group.name}.yaml{end}": group.to_bytes() for group in groups}
         files |= {f"values/{value.path}.yaml": value.to_bytes() for value in values}
         for name, data in files.items():
             path = self.directory / PREFIX / name
@@ -192,23 +200,6 @@ def in_clone(*, secret: bool = False) -> Decorator:
         return _identity(work) if secret else work
 
     return add
-
-
-def asks(function: Any) -> Any:  # noqa: ANN401 - what click decorates
-    """Give a command `approve`, which returns whether to take a step, or ends the command."""
-
-    @wraps(function)
-    def work(*positional: Any, dry_run: bool, yes: bool, **given: Any) -> Any:  # noqa: ANN401
-        def approve(step: str) -> bool:
-            if dry_run:
-                render.say(f"would {step}", err=True)
-            else:
-                confirm(step, yes=yes)
-            return not dry_run
-
-        return function(*positional, approve=approve, **given)
-
-    return confirmation_options(work)
 
 
 @click.group(cls=CommandGroup, sections={"Commands": MODULES})

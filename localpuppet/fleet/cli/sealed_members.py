@@ -1,16 +1,17 @@
 """`localpuppet sealed reseal`, `resolve`, `remove`, `revoke` and `exposed`: who opens a group."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError, errors_at
 from localpuppet.base.formats.text import shown_names
+from localpuppet.base.machine.files import input_errors
 from localpuppet.fleet.cli.sealed import (
-    Approve,
     SealedClone,
-    asks,
     group_line,
     in_clone,
     json_flag,
@@ -21,11 +22,31 @@ from localpuppet.fleet.cli.sealed import (
     show_keys,
 )
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, option
+from localpuppet.node.cli.command import command, confirm, confirmation_options, option
 from localpuppet.node.cli.sealed_trust import require_trust, trust_option
 from localpuppet.node.sealed import authoring
-from localpuppet.node.sealed.sealed_files import SealedGroup, parse_group_name
+from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, parse_group_name
+from localpuppet.node.sealed.tree import NEXT, PREFIX
 from localpuppet.node.sealed.trust import exposed, head_of, holders_of
+
+Approve = Callable[[str], bool]
+
+
+def asks(function: Any) -> Any:  # noqa: ANN401 - what click decorates
+    """Give a command `approve`, which returns whether to take a step, or ends the command."""
+
+    @wraps(function)
+    def work(*positional: Any, dry_run: bool, yes: bool, **given: Any) -> Any:  # noqa: ANN401
+        def approve(step: str) -> bool:
+            if dry_run:
+                render.say(f"would {step}", err=True)
+            else:
+                confirm(step, yes=yes)
+            return not dry_run
+
+        return function(*positional, approve=approve, **given)
+
+    return confirmation_options(work)
 
 
 @command("reseal", exits={1: "you answered no"})
@@ -189,7 +210,7 @@ def revoke_command(
 
     The groups get new identities, and all of their values are sealed again. Later values are closed
     to NAME. It still has the present ones: change each secret that 'localpuppet sealed exposed'
-    lists.
+    lists. If the command was interrupted, repeat it: it seals the values that are left.
 
     Examples:
       localpuppet sealed revoke db01.example.com
@@ -200,16 +221,15 @@ def revoke_command(
     listed, sealed = [group.name for group in groups], 0
     if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
         return
-    for group in groups:
-        require_trust(clone.trust, group.without([name]), trusted, holders=True)
+    begun = [_begun(clone, group, name) for group in groups]
+    for group, after in zip(groups, begun, strict=True):
+        require_trust(clone.trust, after or group.without([name]), trusted, holders=True)
     present = [*clone.tree.values()]
     progress = render.observer(quiet=as_json, title="sealing")
-    for number, (group, secret) in enumerate(zip(groups, secrets, strict=True), 1):
-        renewed, values = authoring.revoke(
-            present, group, [name], secret, after=clone.last_serial(group.name)
-        )
-        clone.write([renewed], values)
-        clone.trust.approve(renewed, [head_of(renewed), *holders_of(renewed)])
+    for number, (group, secret, after) in enumerate(zip(groups, secrets, begun, strict=True), 1):
+        last = clone.last_serial(group.name)
+        renewed, values = authoring.revoke(present, group, [name], secret, after=last, begun=after)
+        _write_revoked(clone, renewed, values)
         sealed += len(values)
         progress.count(number, len(groups), "groups")
     progress.close()
@@ -217,6 +237,38 @@ def revoke_command(
         render.emit_json({"schema": 1, "groups": listed, "values": sealed})
     else:
         render.emit(f"sealed {render.counted(sealed, 'value')} again; now change the secrets")
+
+
+def _begun(clone: SealedClone, group: SealedGroup, name: str) -> SealedGroup | None:
+    """Return a group as an interrupted revocation of `name` is to leave it; `None` if none was.
+
+    Holders that were removed since do not come back.
+    """
+    if (after := clone.tree.next_group(group.name)) is None:
+        return None
+    names, later = ({who for one in of.everybody for who in one.names} for of in (group, after))
+    if name in later or after.serial <= group.serial:
+        others = sorted(names - later) if after.serial > group.serial else []
+        raise InvalidInputError(
+            f"is not a revocation of {name}",
+            where=f"{PREFIX}/groups/{group.name}.yaml{NEXT}",
+            hint=f"'localpuppet sealed revoke {others[0]}' completes it" if others else "remove it",
+        )
+    return after.without(later - names)
+
+
+def _write_revoked(clone: SealedClone, group: SealedGroup, values: Iterable[SealedValue]) -> None:
+    """Write a group with a new identity, and its values.
+
+    The new identity is on the disk before a value needs it, and the old one until none does: a
+    command that is killed can be repeated.
+    """
+    clone.write([group], end=NEXT)
+    clone.trust.approve(group, [head_of(group), *holders_of(group)])
+    clone.write(values=values)
+    file = clone.directory / PREFIX / "groups" / f"{group.name}.yaml"
+    with input_errors(file):
+        Path(f"{file}{NEXT}").replace(file)
 
 
 @command("exposed", exits={0: "success, also if nothing is exposed"})

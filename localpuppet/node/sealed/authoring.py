@@ -150,12 +150,26 @@ def revoke(
     identity: AgeIdentity,
     *,
     after: int = 0,
+    begun: SealedGroup | None = None,
 ) -> tuple[SealedGroup, tuple[SealedValue, ...]]:
     """Return a group with a new identity, without some members, and its values sealed to that.
 
     The numbers of the values stay: their contents are the same, and the members still know them.
-    The serial is higher than `after`, the highest of the history.
+    The serial is higher than `after`, the highest of the history. With `begun`, the group that an
+    interrupted revocation made, these are the values that it left.
     """
+    renewed = begun or _renewed(group, names, after)
+    sealed = [
+        replace(value, serial=renewed.serial).seal(
+            value.open(group.recipient, [identity]), renewed.recipient
+        )
+        for value in values
+        if value.group == group.name and value.serial == group.serial
+    ]
+    return renewed, tuple(sealed)
+
+
+def _renewed(group: SealedGroup, names: Collection[str], after: int) -> SealedGroup:
     fresh = AgeIdentity.generate()
     kept = group.without(names)
     if not kept.operators:
@@ -167,18 +181,10 @@ def revoke(
         operators=(),
         members=(),
     )
-    renewed = bare.with_members(
+    return bare.with_members(
         members=[bare.wrap(fresh, one.names, one.recipient) for one in kept.members],
         operators=[bare.wrap(fresh, one.names, one.recipient) for one in kept.operators],
     )
-    sealed = [
-        replace(value, serial=renewed.serial).seal(
-            value.open(group.recipient, [identity]), renewed.recipient
-        )
-        for value in values
-        if value.group == group.name and value.serial == group.serial
-    ]
-    return renewed, tuple(sealed)
 
 
 def merge_groups(base: SealedGroup, ours: SealedGroup, theirs: SealedGroup) -> SealedGroup:

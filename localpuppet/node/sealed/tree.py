@@ -25,6 +25,8 @@ PREFIX = "sealed"
 MAX_VALUES = 20_000
 MAX_GROUPS = 1_000
 _SUFFIX = ".yaml"
+# Ends the name of a group that a revocation puts in place once all values are sealed to it.
+NEXT = ".next"
 
 
 class SealedTree:
@@ -59,6 +61,11 @@ class SealedTree:
             data = self._read(f"groups/{parse_group_name(name)}{_SUFFIX}")
             self._groups[name] = None if data is None else SealedGroup.parse(data, name=name)
         return self._groups[name]
+
+    def next_group(self, name: str) -> SealedGroup | None:
+        """Return a group as an interrupted revocation is to leave it; `None` if none was."""
+        data = self._read(f"groups/{parse_group_name(name)}{_SUFFIX}{NEXT}")
+        return None if data is None else SealedGroup.parse(data, name=name)
 
     def value(self, path: str) -> SealedValue | None:
         """Return the value at `LEVEL/KEY`; `None` if it has no file."""
@@ -114,9 +121,11 @@ class SealedTree:
                 for name in self._names()
                 if not name.startswith(("groups/", "values/")) or not name.endswith(_SUFFIX)
             )
-            raise InvalidInputError(
-                "is neither a group nor a value: remove it", where=f"{PREFIX}/{other}"
-            )
+            if other.endswith(_SUFFIX + NEXT):
+                what = "a revocation was interrupted: repeat 'localpuppet sealed revoke'"
+            else:
+                what = "is neither a group nor a value: remove it"
+            raise InvalidInputError(what, where=f"{PREFIX}/{other}")
 
     def _below(self, folder: str, parse: Callable[..., str], most: int) -> list[str]:
         names = [

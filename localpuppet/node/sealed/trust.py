@@ -137,7 +137,7 @@ class SealedTrust:
             raise InvalidInputError(
                 f"serial {group.serial} is older than {serial}, which you approved",
                 where=f"sealed/groups/{group.name}.yaml",
-                hint="merge the branch that has it",
+                hint="merge the branch that has it; if 'revoke' was interrupted, repeat it",
             )
         claims = [head_of(group), *(holders_of(group) if holders else ())]
         return [claim for claim in claims if claim.text not in known]

@@ -368,6 +368,50 @@ def test_a_stolen_node_is_revoked_and_its_secrets_are_listed(author: Author) -> 
     assert "db02.example.com is in no group" in author.run("remove", "db02.example.com").err
 
 
+def test_a_revocation_that_was_interrupted_is_completed_by_repeating_it(author: Author) -> None:
+    author.make("db01", "db02")
+    for key in ("a", "z"):
+        large = "x" * (40_000 if key == "z" else 1)
+        author.run("set", key, "--for", "role=db", given=large, code=0)
+    author.release("r1")
+    words = ("revoke", "db01.example.com", "--yes", "--json")
+    author.node.inside = ["prlimit", "--fsize=20000"]  # the write of the large value fails
+    stopped = author.run(*words, mine=True)
+    author.node.inside = []
+    assert (stopped.code, "File too large" in stopped.err) == (1, True), stopped.err
+    serials = [one["serial"] for one in author.run("list", "--json").json["values"]]
+    assert serials == [2, 2, 1]
+    half, *_ = author.run("check", "--json", code=2).json["problems"]
+    assert half == (
+        "sealed/groups/role=db.yaml.next: a revocation was interrupted: repeat 'localpuppet sealed"
+        " revoke'"
+    )
+    other = author.run("revoke", "db02.example.com", "--yes", mine=True)
+    assert (other.code, "'localpuppet sealed revoke db01.example.com'" in other.err) == (2, True)
+    assert author.run("set", "z", given="next").code == 2
+    assert author.run(*words, mine=True, code=0).json["values"] == 1
+    assert author.run("check", "--json", code=0).json["problems"] == []
+    assert [author.run("get", key, mine=True).out for key in ("a", "z")] == ["x", "x" * 40_000]
+    assert "db01" not in author.run("list").out
+    author.run("revoke", "db02.example.com", "--yes", mine=True, code=0)
+
+
+def test_a_pull_request_begins_no_revocation(author: Author) -> None:
+    author.make("db01", "db02")
+    author.release("r1")
+    file = author.clone / "sealed" / "groups" / "role=db.yaml"
+    group = SealedGroup.parse(file.read_bytes(), name="role=db")
+    theirs, _ = make_group({}, PEOPLE, serial=2, identity=THIEF)
+    for planted, text in (
+        (group.without(["db01.example.com"]), "is not a revocation of db01.example.com"),
+        (theirs, f"--trust {THIEF.recipient}"),
+    ):
+        Path(f"{file}.next").write_bytes(planted.to_bytes())
+        refused = author.run("revoke", "db01.example.com", "--yes", mine=True)
+        assert (refused.code, text in refused.err) == (2, True), refused.err
+    assert (file.read_bytes(), opened_by_thief(author)) == (group.to_bytes(), [])
+
+
 def test_an_editor_works_in_memory_and_leaves_nothing(author: Author) -> None:
     author.make("db01")
     editor = author.node.write(
