@@ -162,6 +162,13 @@ def seal(plaintext: bytes, recipient: str) -> bytes:
         sealed: bytes = library.encrypt(plaintext, [to])
     except (library.RecipientError, library.EncryptError, OSError) as error:
         raise InvalidInputError(f"cannot seal to {recipient[:80]}: {error}") from error
+    except BaseException as error:
+        # The library panics at a key of low order: everybody could open the result.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise InvalidInputError(
+            f"cannot seal to {recipient[:80]}: everybody could open it"
+        ) from error
     check_form(sealed, plugins=bool(known.plugin))
     return sealed
 

@@ -168,3 +168,9 @@ def test_debians_age_opens_what_is_sealed_and_seals_what_is_opened(tmp_path: Pat
         ["age", "-r", KEY.recipient], input=b"other", capture_output=True, check=True
     )
     assert open_sealed(made.stdout, [KEY]) == b"other"
+
+
+def test_a_key_of_low_order_is_refused_as_an_input() -> None:
+    zero = AgeRecipient("age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq5cu47z")
+    with pytest.raises(InvalidInputError, match="everybody could open it"):
+        seal(b"x", zero)
