@@ -1,6 +1,6 @@
 """`localpuppet sealed reseal`, `resolve`, `remove`, `revoke` and `exposed`: who opens a group."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,11 @@ def reseal_command(
 
     The command shows nodes that joined with their keys, and nodes that left, and asks. A node that
     says itself that it has a role must not get secrets unseen. If a member has another key than
-    before and its entry does not prove that, it needs --replace. A node that left may
-    have kept its secrets: use 'revoke' against that.
+    before and its entry does not prove that, it needs --replace. A node that left may have kept its
+    secrets: use 'revoke' against that.
+
+    A node with a bad key, or with the key of another holder, is left out. The command says why, and
+    fails after the others have joined.
 
     Examples:
       localpuppet sealed reseal
@@ -88,23 +91,24 @@ def reseal_command(
         raise UnavailableError(
             "no inventory to ask for the nodes of a rule", hint="name nodes: --member NAME=age1…"
         )
+    wanted_of = {
+        group.name: {**authoring.keys_of(group), **members} if nodes is None else nodes[group.rule]
+        for group in groups
+    }
+    kept = {one.name: authoring.without_gone(one, wanted_of) for one in clone.tree.groups()}
+    owners = authoring.owners_of_keys(kept.values(), wanted_of.values())
+    faults: list[InvalidInputError] = []
     changed, records = {}, []
     for group in groups:
-        approved = {name: (one.recipient,) for one in group.members for name in one.names}
-        wanted = {**approved, **members} if nodes is None else nodes[group.rule]
+        wanted = wanted_of[group.name]
         difference = authoring.compare_members(group, wanted)
-        refused = sorted({*difference.replaced} - {*given["replaced"]})
-        if refused:
-            raise InvalidInputError(
-                f"{shown_names(refused)}: another key than before, which no entry proves",
-                where=f"group {group.name}",
-                hint=f"if it was reinstalled: --replace {refused[0]}",
-            )
-        if not (difference or operators):
+        found = _faults(group, wanted, difference, owners, pools, given["replaced"])
+        faults += found.values()
+        joined = {*difference.new, *difference.rotated, *difference.replaced} - {*found}
+        if not (joined or difference.gone or operators):
             continue
-        joined = {*difference.new, *difference.rotated, *difference.replaced}
         after = authoring.with_keys(
-            group.without([name for label in difference.gone for name in label.split(",")]),
+            kept[group.name],
             clone.secret(group),
             members={name: wanted[name] for name in joined},
             operators=operators,
@@ -123,8 +127,35 @@ def reseal_command(
         clone.write(changed.values())
     if as_json:
         render.emit_json({"schema": 1, "groups": records})
-    elif not changed:
+    elif not (changed or faults):
         render.emit("all groups have the members of their rules")
+    if faults:
+        raise faults[0]
+
+
+def _faults(
+    group: SealedGroup,
+    wanted: authoring.Keys,
+    difference: authoring.MemberDifference,
+    owners: Mapping[str, Collection[str]],
+    pools: Sequence[Sequence[str]],
+    replaced: Collection[str],
+) -> dict[str, InvalidInputError]:
+    """Show and return the nodes that must not join a group with their keys."""
+    faults = {}
+    for name in (*difference.new, *difference.rotated, *difference.replaced):
+        known = group.by_name.get(name)
+        same = {name, *(known.names if known else ())}.union(*(one for one in pools if name in one))
+        fault = authoring.fault_of_key(wanted[name][0], name, {*owners[wanted[name][0]]} - same)
+        hint = f"on {name}: 'localpuppet keys init --sealing --replace'"
+        if not fault and name in difference.replaced and name not in replaced:
+            fault = "another key than before, which no entry proves"
+            hint = f"if it was reinstalled: --replace {name}"
+        if fault:
+            where = f"group {group.name}: {name}"
+            faults[name] = InvalidInputError(fault, where=where, hint=hint)
+            render.say(f"left out: {faults[name]}", err=True)
+    return faults
 
 
 @command("resolve")

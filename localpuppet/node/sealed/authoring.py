@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.strict_json import canonical
 from localpuppet.base.value import Value
-from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient
+from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient, seal
 from localpuppet.node.sealed.sealed_files import (
     MAX_NUMBER,
     GroupMember,
@@ -65,6 +65,46 @@ def compare_members(group: SealedGroup, wanted: Keys) -> MemberDifference:
         gone=tuple(one.label for one in group.members if wanted.keys().isdisjoint(one.names)),
         keyless=tuple(sorted(name for name in wanted if not wanted[name])),
     )
+
+
+def keys_of(group: SealedGroup) -> Keys:
+    """Return the keys of all members."""
+    return {name: (one.recipient,) for one in group.members for name in one.names}
+
+
+def without_gone(group: SealedGroup, wanted_of: Mapping[str, Keys]) -> SealedGroup:
+    """Return a group without the members that are gone, if its wanted nodes are known."""
+    gone = compare_members(group, wanted_of.get(group.name, keys_of(group))).gone
+    return group.without([name for label in gone for name in label.split(",")])
+
+
+def owners_of_keys(groups: Iterable[SealedGroup], rules: Iterable[Keys]) -> dict[str, set[str]]:
+    """Return the names that have each key: in groups, or as nodes of rules that publish it."""
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for group in groups:
+        owners[group.recipient].add(f"the group {group.name}")
+        for one in group.everybody:
+            owners[one.recipient].update(one.names)
+    for nodes in rules:
+        for name, keys in nodes.items():
+            for key in keys[:1]:
+                owners[key].add(name)
+    return owners
+
+
+def fault_of_key(key: AgeRecipient, name: str, others: Collection[str]) -> str:
+    """Return why nothing must be sealed to the key of a node; empty if it is good.
+
+    Args:
+        others: The names of other holders of this key.
+    """
+    if others:
+        return f"{min(others)} and {name} have one key"
+    try:
+        seal(b"", key)
+    except InvalidInputError as error:
+        return str(error)
+    return ""
 
 
 def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> SealedGroup:

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.node.sealed.age import AgeIdentity, open_sealed
 from localpuppet.node.sealed.sealed_files import SealedGroup, decode
 from tests.node.sealed.sealing import make_group, make_value
+from tests.rigs.member import Member
 from tests.rigs.node import Done, Node, completed
 from tests.rigs.sealed import HIERA
 
 ALICE, BOB, THIEF = (AgeIdentity.generate() for _ in range(3))
+# The point zero: the library panics when it is to seal to it.
+LOW_ORDER = "age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq5cu47z"
 NODES = {name: AgeIdentity.generate() for name in ("db01", "db02", "db03")}
 
 
@@ -486,6 +491,47 @@ def test_members_are_the_nodes_of_the_inventory_that_a_rule_selects(author: Auth
     again = author.run("reseal", "--yes", mine=True)
     assert again.out == "all groups have the members of their rules\n"
     assert os.access(node.state / "keys" / "sealing.pub", os.R_OK)
+
+
+def test_a_node_with_a_bad_key_is_left_out_and_keeps_no_other_one_out(
+    author: Author, tmp_path: Path
+) -> None:
+    author.make("db01")
+    author.commit()
+    bus = {"bus": "sqlite", "buses": {"sqlite": {"path": str(tmp_path / "bus.sqlite")}}}
+    sources = {"allow_file_urls": True, "sources": {"web": author.source}}
+    author.node.settings(**bus, **sources)
+    group = author.clone / "sealed" / "groups" / "role=db.yaml"
+    recipient = SealedGroup.parse(group.read_bytes(), name="role=db").recipient
+    keys = {
+        "db01": NODES["db03"].recipient,  # not the one that it had
+        "db02": NODES["db02"].recipient,
+        "evil1": NODES["db01"].recipient,
+        "evil2": BOB.recipient,
+        "evil3": recipient,
+        "evil4": LOW_ORDER,
+        "evil5": f"age1{'q' * 58}",
+        "twin1": THIEF.recipient,
+        "twin2": THIEF.recipient,
+    }
+    for name, key in keys.items():
+        member = Member(NodeName.parse(f"{name}.example.com"), Node(tmp_path / name))
+        member.node.settings(node=str(member.name), **bus)
+        own = member.key.make(replace=False).public_key()
+        TrustedKeys(author.node.root / "trusted").pin(SignerName(member.name), own)
+        member.publish_entry("db", sealing=(key,))
+    done = author.run("reseal", "--yes", mine=True)
+    assert done.code == 2
+    left = re.findall(r"^left out: group role=db: ([a-z0-9]+)\.", done.err, re.M)
+    assert sorted(left) == [name for name in keys if name != "db02"], done.err
+    listed = author.run("list", "--json").json["groups"][0]["members"]
+    assert listed == ["db01.example.com", "db02.example.com"]
+    after = SealedGroup.parse(group.read_bytes(), name="role=db")
+    assert [one.recipient for one in after.members] == [NODES["db01"].recipient, keys["db02"]]
+    again = author.run("reseal", "--yes", "--replace=db01.example.com", mine=True)
+    assert (again.code, again.out) == (2, "")
+    cure = "on evil1.example.com: 'localpuppet keys init --sealing --replace'"
+    assert (cure in again.err, "Traceback" in again.err) == (True, False)
 
 
 def test_a_compiled_catalog_names_what_is_not_sensitive(author: Author) -> None:
