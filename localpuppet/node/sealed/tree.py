@@ -48,7 +48,7 @@ class SealedTree:
     def on_disk(cls, root: Path) -> "SealedTree":
         """Return the tree of a release in a directory that contains `sealed`, or could."""
         directory = root / PREFIX
-        return cls(lambda name: _read(directory / name), lambda: tuple(_files(directory)))
+        return cls(lambda name: _read(directory, name), lambda: tuple(_files(directory)))
 
     @property
     def is_empty(self) -> bool:
@@ -195,8 +195,13 @@ class SealedOpener:
         )
 
 
-def _read(path: Path) -> bytes | None:
+def _read(directory: Path, name: str) -> bytes | None:
     """Return the bytes of a file, up to the limit of a group; links are not followed."""
+    path = directory / name
+    for folder in path.parents:
+        _refuse_link(folder)
+        if folder == directory:
+            break
     with input_errors(path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -210,11 +215,17 @@ def _read(path: Path) -> bytes | None:
 
 def _files(directory: Path) -> Iterator[str]:
     """Yield what is not a directory below a directory, sorted."""
-    if directory.is_symlink():
-        raise InvalidInputError("is a link", where=str(directory), hint="remove it")
+    _refuse_link(directory)
     for folder, folders, names in os.walk(directory):
         folders.sort()
         inside = Path(folder)
-        linked = [name for name in folders if (inside / name).is_symlink()]
-        for name in sorted([*names, *linked]):
+        for name in folders:
+            _refuse_link(inside / name)
+        for name in sorted(names):
             yield str((inside / name).relative_to(directory))
+
+
+def _refuse_link(directory: Path) -> None:
+    """Reject a linked directory: what walks through the tree would not see its files."""
+    if directory.is_symlink():
+        raise InvalidInputError("is a link", where=str(directory), hint="remove it")

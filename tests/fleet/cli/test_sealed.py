@@ -306,8 +306,11 @@ def test_what_is_sealed_follows_no_link(author: Author, tmp_path: Path) -> None:
     values = author.clone / "sealed" / "values" / "common"
     shutil.move(values, tmp_path / "elsewhere")
     values.symlink_to(tmp_path / "elsewhere")
-    refused = author.run("set", "db::other", "--for", "role=db", given="x")
-    assert (refused.code, "is a link" in refused.err) == (2, True)
+    revoke = ("revoke", "db01.example.com", "--yes")
+    for words in (("set", "db::other", "--for", "role=db"), ("get", "db::password"), revoke):
+        refused = author.run(*words, given="x", mine=True)
+        assert (refused.code, "is a link" in refused.err) == (2, True)
+    assert author.run("list").code == author.run("check").code == 2
     assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["db::password.yaml"]
 
 
