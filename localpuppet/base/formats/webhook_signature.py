@@ -57,4 +57,5 @@ def is_signed_webhook(
     right = sign_webhook(secret, identifier, int(sent) if is_recent else 0, body).encode()
     given = headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]
     matches = [hmac.compare_digest(right, one.encode()) for one in given]
-    return bool(identifier and is_recent and any(matches))
+    # With a dot in the id, a later part of the text could count as the time.
+    return bool(identifier and "." not in identifier and is_recent and any(matches))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.formats.webhook_signature import parse_webhook_secret
+from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.machine.flock import Flock
 from localpuppet.web.hooks.hook_settings import HookType, is_signed
 from tests.rigs.node import Node
@@ -60,6 +60,17 @@ def test_the_published_examples_are_genuine(kind: HookType) -> None:
 def test_an_old_or_future_time_is_refused(later: int) -> None:
     assert not signed(HookType.GITLAB, STANDARD, TEST, now=TEST_AT + later)
     assert signed(HookType.GITLAB, STANDARD, TEST, now=TEST_AT + later % 300)
+
+
+def test_no_part_of_a_body_counts_as_the_time() -> None:
+    first, later, rest = b'{"title": "see ', TEST_AT + 9999, b'2"}'
+    secret, body = parse_webhook_secret(KEY, where="x"), first + b".%d." % later + rest
+    headers = {
+        "webhook-id": f"msg_1.{TEST_AT}.{first.decode()}",
+        "webhook-timestamp": str(later),
+        "webhook-signature": sign_webhook(secret, "msg_1", TEST_AT, body),
+    }
+    assert not signed(HookType.GITLAB, headers, rest, now=later)
 
 
 def test_one_of_several_signatures_is_enough() -> None:
