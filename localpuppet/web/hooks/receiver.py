@@ -97,7 +97,8 @@ class HookReceiver:
                 hook.type, hook.secret(), headers, body, now=self.clock.now().timestamp()
             )
         except LocalpuppetError as error:
-            self.log.warning(f"hook {name}: {error}" if name in self.hooks else str(error))
+            line = f"hook {name}: {error}" if name in self.hooks else str(error)
+            self.log.warning(line, kind=LineKind.STRANGER)  # anyone can cause it
             good = False
         identity = headers.get("webhook-id", "") if hook.type.signs_time else ""
         digest = sha256(f"{name} {identity} ".encode() + body).digest()

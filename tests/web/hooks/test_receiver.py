@@ -16,13 +16,14 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.webhook_signature import parse_webhook_secret, sign_webhook
 from localpuppet.base.machine.anchors import server_tls_context
 from localpuppet.base.machine.process_table import SystemClock
+from localpuppet.fleet.agent.service_log import MOST, ServiceLog
 from localpuppet.web.access.http_limits import MAX_DELIVERY
 from localpuppet.web.access.serving import ConnectionTable, ListenAddress, Tls, bound, serve
 from localpuppet.web.hooks import receiver as receiver_module
 from localpuppet.web.hooks.hook_settings import HookSettings, HookType
 from localpuppet.web.hooks.receiver import HookReceiver
 from tests.doubles.certificates import Ca, pem, write
-from tests.doubles.ports import FakeLog
+from tests.doubles.ports import FakeClock, FakeLog
 
 SECRET = "0123456789abcdef"
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -203,6 +204,19 @@ async def test_a_secret_that_cannot_be_read_gives_no_hint(tmp_path: Path) -> Non
         (tmp_path / "github").chmod(0o600)
         assert (await serving.send(genuine))[0] == 202
     assert SECRET not in str(serving.log.lines)
+
+
+async def test_strangers_flood_no_line_of_the_service_while_a_secret_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving = Serving(tmp_path)
+    serving.receiver.log = log = ServiceLog(FakeClock(), debug=False)
+    async with serving.served():
+        (tmp_path / "github").unlink()
+        for _ in range(MOST + 1):
+            assert await serving.send(request("/hooks/unknown", b"")) == (401, WRONG)
+    log.warning("hook github: refused")
+    assert "hook github: refused" in capsys.readouterr().err
 
 
 async def test_over_tls_a_git_host_needs_no_certificate(tmp_path: Path) -> None:
