@@ -310,7 +310,9 @@ class HookWorker:
                 after, left = await self._bring(name, hook, after), ()
         except LocalpuppetError as error:
             self.log.warning(f"hook {name}: {error}")
-            after = replace(before, looked_at=now, problem=shortened(str(error), MOST_TEXT))
+            # A rollout that began since the look that accepted its release is not started again.
+            at = before.looked_at if before.unfinished else now
+            after = replace(before, looked_at=at, problem=shortened(str(error), MOST_TEXT))
         if before.source == hook.source and len(after.marks - before.marks) >= MOST_NEW:
             left = (0.0, *left)  # there may be more
         await self._keep(name, after)

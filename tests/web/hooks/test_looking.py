@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import ReleasePath, SignerName
+from localpuppet.base.machine.files import write_json
 from localpuppet.node.app import NodeApp
 from localpuppet.web.dashboard.signing_actor import STARTS
 from localpuppet.web.hooks import hook_worker
@@ -210,6 +211,25 @@ def test_a_rollout_that_was_interrupted_waits_until_no_other_can_begin(tmp_path:
     assert watch.brought == []
     assert watch.look(after=1) == "web/tags/r1: done"
     assert (watch.look(), watch.brought) == ("web/tags/r1: done", ["web/tags/r1"])
+
+
+def test_a_full_disk_hides_no_rollout_that_began_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(tmp_path, rollout={"query": "role=web"})
+    interrupted(watch)
+    accepted_at = read_records(watch.node.state)["web"].looked_at
+    problems = [StateError("no space left", where="hooks.json")]
+
+    def full_once(*args: Any) -> None:
+        if problems:
+            raise problems.pop()
+        write_json(*args)
+
+    monkeypatch.setattr(hook_worker, "write_json", full_once)
+    assert watch.look(after=STARTS) == "hooks.json: no space left"
+    assert read_records(watch.node.state)["web"].looked_at == accepted_at
+    assert watch.look() == "web/tags/r1: done"
 
 
 async def test_deliveries_during_a_look_lead_to_one_more(watch: Watch) -> None:
