@@ -107,6 +107,8 @@ class TagSearch:
                 looked_at=now,
                 result="waits for a tag that is new",
             )
+        if not record.release:  # the first look may have been before the clock was set back
+            record = replace(record, tagged_at=min(record.tagged_at, now - MADE_BEFORE))
         new = sorted(tag for tag, mark in marks.items() if mark not in record.marks)[:MOST_NEW]
         judged = (record.marks & known) | {marks[tag] for tag in new}
         accepted, refused = replace(record, marks=judged, looked_at=now, problem=""), ""
@@ -306,7 +308,7 @@ class HookWorker:
             if unfinished:
                 before = await self._bring(name, hook, before)
             after = await asyncio.to_thread(self.look, hook.source, before, now)
-            if after.release and after.tagged_at > before.tagged_at:
+            if after.release and (not before.release or after.tagged_at > before.tagged_at):
                 after, left = await self._bring(name, hook, after), ()
         except LocalpuppetError as error:
             self.log.warning(f"hook {name}: {error}")

@@ -130,6 +130,15 @@ def test_only_a_newer_tag_that_passes_all_checks_is_brought_to_nodes(watch: Watc
     assert watch.look() == "web/tags/unsigned: done"
 
 
+def test_a_clock_that_was_ahead_at_the_first_look_hides_no_tag(watch: Watch) -> None:
+    watch.clock.advance(24 * HOUR)
+    watch.look()
+    watch.clock.advance(-24 * HOUR)
+    watch.again()
+    watch.release("r1")
+    assert (watch.look(), watch.brought) == ("web/tags/r1: done", ["web/tags/r1"])
+
+
 def test_of_several_new_tags_the_newest_is_brought_also_after_a_restart(watch: Watch) -> None:
     watch.look()
     for tag, at in (("a", 3), ("b", 9), ("c", 6)):
