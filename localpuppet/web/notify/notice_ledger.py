@@ -5,7 +5,8 @@
   was under way is sent again with the same id.
 - The messages of a channel keep their order.
 - A channel that is new gets one message about all that is open. It gets one, too, if more than
-  `AT_ONCE` incidents open or close together, and one a minute after as many messages.
+  `AT_ONCE` incidents open or close together, and one a minute after as many messages. It also gets
+  one if the end of an incident was forgotten before it was told.
 """
 
 import json
@@ -154,6 +155,8 @@ class NoticeLedger:
         }
         opened = [text for key, text in texts.items() if key not in told]
         closed = [text for key, text in texts.items() if key in told and key not in is_open]
+        # Their end was forgotten before the channel could be told of it.
+        lost = told - texts.keys()
         last = [at for at in self._told_at.get(name, ()) if 0 <= now - at < WITHIN]
         is_much = len(last) >= AT_ONCE
         if is_much and now - last[-1] < BETWEEN:
@@ -164,9 +167,10 @@ class NoticeLedger:
         connection.executemany(
             "DELETE FROM told WHERE channel = ? AND id = ?", [(name, key) for key in told - is_open]
         )
-        changes = min(len(opened) + len(closed), AT_ONCE)
+        changes = min(len(opened) + len(closed) + len(lost), AT_ONCE)
         self._told_at[name] = [*last, *[now] * changes]
-        if is_new or (is_much and changes) or len(opened) > AT_ONCE or len(closed) > AT_ONCE:
+        is_many = len(opened) > AT_ONCE or len(closed) > AT_ONCE
+        if is_new or lost or is_many or (is_much and changes):
             still = [text for key, text in texts.items() if key in is_open]
             self._put(connection, name, Event.SUMMARY, still, now)
             return

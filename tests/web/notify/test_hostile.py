@@ -385,3 +385,32 @@ async def test_incidents_that_open_one_after_the_other_are_no_flood(site: Site) 
         "summary",
         40,
     )
+
+
+@pytest.mark.parametrize("step", [None, -86400.0, 7200.0])
+async def test_the_end_of_an_incident_that_a_limit_keeps_back_is_not_forgotten(
+    site: Site, receiver: Receiver, watch: Watch, step: float | None
+) -> None:
+    others = range(1, AT_ONCE + 1)
+
+    def fail(*numbers: int) -> None:
+        good = (status(f"n{one}", site.now()) for one in {0, *others} - {*numbers})
+        site.listing(*good, *(failing(f"n{one}", site.now(), one) for one in numbers))
+
+    fail()
+    await watch.look()
+    fail(0)
+    await watch.look(*LASTS)
+    fail(*others)
+    await watch.look(0.0, FOR + 1, CLEAR - FOR - 1)  # the first one ends, too soon for a message
+    before = len(receiver.received)
+    if step is None:
+        fail(0, *others)  # and comes back for a moment
+        await watch.look(0.5)
+        fail(*others)
+    else:  # or the clock steps
+        site.clock.advance(step)
+        fail(*others)
+    await watch.look(BETWEEN)
+    events = [(one.json["event"], one.json["total"]) for one in receiver.received[before:]]
+    assert events == [("summary", AT_ONCE)]
