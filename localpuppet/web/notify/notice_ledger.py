@@ -6,7 +6,8 @@
 - The messages of a channel keep their order.
 - A channel that is new gets one message about all that is open. It gets one, too, if more than
   `AT_ONCE` incidents open or close together, and one a minute after as many messages. It also gets
-  one if the end of an incident was forgotten before it was told.
+  one if the end of an incident was forgotten before it was told, and instead of messages that wait
+  if one of them is too old.
 """
 
 import json
@@ -130,7 +131,6 @@ class NoticeLedger:
                     f"DELETE FROM {table} WHERE channel NOT IN (SELECT value FROM json_each(?))",  # noqa: S608
                     (names,),
                 )
-            connection.execute("DELETE FROM outbox WHERE at < ?", (now - TRIED,))
             for route in routes:
                 if not route.channel.type.takes_states:
                     self._tell(connection, route, after, now)
@@ -161,6 +161,11 @@ class NoticeLedger:
         is_much = len(last) >= AT_ONCE
         if is_much and now - last[-1] < BETWEEN:
             return  # a later look finds the same
+        is_late = connection.execute(
+            "SELECT 1 FROM outbox WHERE channel = ? AND at < ?", (name, now - TRIED)
+        ).fetchone()
+        if is_late:
+            connection.execute("DELETE FROM outbox WHERE channel = ?", (name,))
         connection.executemany(
             "INSERT INTO told VALUES (?, ?)", [(name, text.id) for text in opened]
         )
@@ -170,7 +175,7 @@ class NoticeLedger:
         changes = min(len(opened) + len(closed) + len(lost), AT_ONCE)
         self._told_at[name] = [*last, *[now] * changes]
         is_many = len(opened) > AT_ONCE or len(closed) > AT_ONCE
-        if is_new or lost or is_many or (is_much and changes):
+        if is_new or is_late or lost or is_many or (is_much and changes):
             still = [text for key, text in texts.items() if key in is_open]
             self._put(connection, name, Event.SUMMARY, still, now)
             return

@@ -15,7 +15,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from localpuppet.base.errors import StateError
 from localpuppet.web.notify import channels
 from localpuppet.web.notify.channels import Channel
-from localpuppet.web.notify.notice_ledger import AT_ONCE, BETWEEN, NoticeLedger
+from localpuppet.web.notify.notice_ledger import AT_ONCE, BETWEEN, TRIED, NoticeLedger
 from localpuppet.web.notify.notifier import CHANNEL, MOST
 from localpuppet.web.notify.routing import (
     ChannelSettings,
@@ -414,3 +414,17 @@ async def test_the_end_of_an_incident_that_a_limit_keeps_back_is_not_forgotten(
     await watch.look(BETWEEN)
     events = [(one.json["event"], one.json["total"]) for one in receiver.received[before:]]
     assert events == [("summary", AT_ONCE)]
+
+
+async def test_a_channel_that_failed_for_too_long_gets_what_is_open(site: Site) -> None:
+    fails = True
+    with Receiver(lambda _: (503 if fails else 200, {})) as receiver:
+        watch = Watch(site, {"hook": a_webhook(site.directory, receiver.url)})
+        await begin_to_fail(watch)
+        site.clock.advance(TRIED)  # or the clock steps
+        run(site, "a", **OUTAGE)
+        await watch.look(1.0)
+        fails = False
+        receiver.received.clear()
+        await watch.look(900.0, 1.0)
+    assert told(receiver) == ["summary: 1 node fails web/tags/r7"]
