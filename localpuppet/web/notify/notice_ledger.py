@@ -6,8 +6,8 @@
 - The messages of a channel keep their order.
 - A channel that is new gets one message about all that is open. It gets one, too, if more than
   `AT_ONCE` incidents open or close together, and one a minute after as many messages. It also gets
-  one if the end of an incident was forgotten before it was told, and instead of messages that wait
-  if one of them is too old.
+  one if the end of an incident was forgotten before it got a message, and instead of messages that
+  wait if one of them is too old.
 """
 
 import json
@@ -155,7 +155,7 @@ class NoticeLedger:
         }
         opened = [text for key, text in texts.items() if key not in told]
         closed = [text for key, text in texts.items() if key in told and key not in is_open]
-        # Their end was forgotten before the channel could be told of it.
+        # Their end was forgotten before the channel got a message about it.
         lost = told - texts.keys()
         last = [at for at in self._told_at.get(name, ()) if 0 <= now - at < WITHIN]
         is_much = len(last) >= AT_ONCE

@@ -452,7 +452,8 @@ class Notifier:
             for one in incidents.values()
             if one.opened_at is not None and route.wants(one.condition)
         ]
-        changed = any(max(one.opened_at, one.closed_at or 0) >= now - self.every for one in texts)
+        times = [at for one in texts for at in (one.opened_at, one.closed_at or 0.0)]
+        changed = any(0 <= now - at <= self.every for at in times)
         if not changed and 0 <= now - self._stated_at.get(name, -KEPT) < self.again:
             return
         if not await asyncio.to_thread(self.ledger.is_due, name, now=now):

@@ -69,6 +69,18 @@ async def test_a_failing_server_is_asked_each_minute_at_least(
     assert max(by_minute[3:]) <= 2
 
 
+async def test_a_clock_that_was_set_back_floods_no_alertmanager(
+    site: Site, receiver: Receiver
+) -> None:
+    file = secret_file(site.directory, "url", receiver.url)
+    watch = Watch(site, {"one": ChannelSettings(type=ChannelType.ALERTMANAGER, url_file=file)})
+    await begin_to_fail(watch)
+    site.clock.advance(-86400.0)
+    receiver.received.clear()
+    await watch.look(*[10.0] * 12)
+    assert len(receiver.received) == 2
+
+
 async def test_a_message_that_was_taken_is_not_repeated_while_the_disk_is_full(
     site: Site, monkeypatch: pytest.MonkeyPatch, receiver: Receiver, watch: Watch
 ) -> None:
