@@ -233,9 +233,8 @@ class Preview:
                 pair = catalogs.differing(before.catalog, after.catalog)
                 differs = difference(*pair, ignore=self._options.ignore)
             if differs or self._served or self._blind:
-                old = before.catalog or after.catalog
-                heads = catalogs.head(old), catalogs.head(after.catalog)
-                self._add(node, differs, heads, after.catalog, fixed=before.catalog is None)
+                old = None if before.catalog is None else catalogs.head(before.catalog)
+                self._add(node, differs, old, catalogs.head(after.catalog), after.catalog)
         except DamagedEntryError:
             self._cache.discard(node.name)
             self._lost.append(node)
@@ -255,21 +254,21 @@ class Preview:
                 self._fail(node.name, old, new)
             if second.catalog is None:
                 continue
-            heads = CatalogHead.of(first.catalog or second.catalog), CatalogHead.of(second.catalog)
-            differs = difference(
-                first.catalog or _NO_CATALOG, second.catalog, ignore=self._options.ignore
-            )
-            self._add(node, differs, heads, second.catalog, fixed=first.catalog is None)
+            base = _NO_CATALOG if first.catalog is None else first.catalog
+            differs = difference(base, second.catalog, ignore=self._options.ignore)
+            head = CatalogHead.of(first.catalog) if first.catalog is not None else None
+            self._add(node, differs, head, CatalogHead.of(second.catalog), second.catalog)
 
     def _add(
         self,
         node: CapturedNode,
         differs: CatalogDifference,
-        heads: tuple[CatalogHead, CatalogHead],
+        old: CatalogHead | None,
+        new: CatalogHead,
         after: CanonicalCatalog | bytes,
-        *,
-        fixed: bool,
     ) -> None:
+        """Add a node that compiles after the change; only then, if `old` is `None`."""
+        heads = new if old is None else old, new
         if self._blind:
             self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
         if self._served:
@@ -280,12 +279,12 @@ class Preview:
                 node.name,
                 differs,
                 NodePlaceholders.of(node.name, capture.facts),
-                role=_role(capture, heads[_AFTER]),
+                role=_role(capture, new),
                 restarts=lambda: restarts(
                     differs,
                     self._cache.catalogs.whole(after) if isinstance(after, bytes) else after,
                 ),
-                fixed=fixed,
+                fixed=old is None,
             )
 
     def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:
