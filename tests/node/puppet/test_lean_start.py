@@ -1,5 +1,6 @@
 """The lean start of Ruby with the real Puppet: what processes that a module starts inherit."""
 
+import json
 import os
 import signal
 import subprocess
@@ -136,3 +137,41 @@ def test_facter_reads_the_version_of_augeas_without_loading_all_lenses() -> None
     assert outputs[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
     assert outputs[0][1] == outputs[1][1]
     assert outputs[0][1].startswith("version 1.")
+
+
+COMMANDS = """
+require 'facter'
+require 'json'
+started = []
+Facter::Core::Execution::Popen3.singleton_class.prepend(Module.new do
+  define_method(:popen3e) do |env, command, **options, &block|
+    started << command
+    super(env, command, **options, &block)
+  end
+end)
+facts = Facter.to_hash.slice('os', 'networking', 'selinux', 'lsbdistid', 'kernel', 'virtual')
+first = started.dup
+Facter.flush
+Facter.value('os.selinux')
+own = 2.times.map { Facter::Core::Execution.execute('cat /proc/self/mounts') }
+puts JSON.generate(first:, later: started.drop(first.size), facts:, own: own.map(&:empty?))
+"""
+
+
+@pytest.mark.puppet
+def test_a_resolver_of_facter_starts_each_command_once() -> None:
+    outputs = []
+    for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):
+        command = ["/usr/bin/ruby", *options, "-e", COMMANDS]
+        done = subprocess.run(command, capture_output=True, check=True)
+        outputs.append(json.loads(done.stdout.decode().splitlines()[-1]))
+    plain, lean = outputs
+    mounts = "cat /proc/self/mounts"
+    assert plain["first"].count(mounts) > 1, "without the lean start"
+    assert lean["first"].count(mounts) == 1
+    assert len(lean["first"]) == len(set(lean["first"]))
+    assert set(lean["first"]) == set(plain["first"])
+    assert lean["facts"] == plain["facts"]
+    again = ["a flush", "a custom fact", "the same once more"]
+    assert sum(mounts in command for command in lean["later"]) == len(again)
+    assert lean["own"] == [False, False]
