@@ -32,14 +32,17 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.strict_json import compact, loads_again
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection, sqlite3
 from localpuppet.base.value import Value
+from localpuppet.fleet.inventory.entry import text_of
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.tables import FACTS
-from localpuppet.web.access.http_limits import MAX_SEARCH_TEXT
+from localpuppet.node.enc.instance_facts import is_legacy_fact
+from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_SEARCH_TEXT
 from localpuppet.web.dashboard import run_queries
-from localpuppet.web.dashboard.inventory_questions import leaves_of
+from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_WANTED
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import of_text, searched
 from localpuppet.web.dashboard.run_table import RunRow, run_of
@@ -50,6 +53,9 @@ SECONDS = 0.5
 _STEPS, MOST_TEXTS, MOST_ROWS = 4096, 500, 50
 # Shorter texts are in nearly every fact.
 FEWEST = 3
+# Steps of a path, numbers and booleans that the query language reads without quotes.
+_STEP = re.compile(r"(?!(?:and|or|not)\Z)[A-Za-z_]\w*", re.ASCII)
+_UNQUOTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|true|false")
 # Each by itself: SQLite looks at the index for one, and at every run for both.
 _DAYS = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
 _TEXTS = (
@@ -107,16 +113,20 @@ class TextSearch:
     def in_inventory(self, reader: InventoryReader) -> None:
         """Search the facts of nodes and, if this machine has them, exports."""
         with reader.rows() as connection, self._limited(connection):
-            found: dict[tuple[str, str], list[str]] = {}
-            for node, name, value in self._execute(connection, _FACTS):
-                for path, text in leaves_of({name: loads_again(value.encode())}):
-                    if self.text in text.lower():
-                        found.setdefault((path, text), []).append(node)
-            for (path, text), nodes in sorted(found.items()):
-                url = f"/nodes/{quote(nodes[0], safe='')}?fact={quote(text, safe='')}#facts"
-                if len(nodes) > 1 and '"' not in text:
-                    url = ListQuery(q=f'{path}="{text}"').url
-                self._add("fact", f"{path} = {text}", _named(nodes), url)
+            found: dict[tuple[tuple[str, ...], str], list[str]] = {}
+            as_json = compact(self.text)[1:-1]  # as in the text of a fact
+            for node, name, value in self._execute(connection, _FACTS, text=as_json):
+                if not is_legacy_fact(name):
+                    for path, fact in _parts_of(name, loads_again(value.encode())):
+                        if self.text in text_of(fact).lower():
+                            found.setdefault((path, compact(fact)), []).append(node)
+            for (path, json_text), nodes in sorted(found.items()):
+                fact = loads_again(json_text.encode())
+                query = _fact_query(path, fact) if len(nodes) > 1 else ""
+                url = f"{_node(nodes[0])}?fact={quote(text_of(fact)[:MAX_WANTED], safe='')}#facts"
+                if 0 < len(query) <= MAX_LIST_WORDS:
+                    url = ListQuery(q=query).url
+                self._add("fact", f"{'.'.join(path)} = {text_of(fact)}", _named(nodes), url)
         with (
             suppress(UnavailableError),
             reader.rows(exports=True) as connection,
@@ -198,6 +208,33 @@ class TextSearch:
             yield
         finally:
             connection.set_progress_handler(None, 0)
+
+
+def _parts_of(name: str, value: Json) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Yield the parts of a fact that are no hashes, with their paths; not recursive."""
+    waiting: list[tuple[tuple[str, ...], Json]] = [((name,), value)]
+    left = MAX_LEAVES
+    while waiting and left:
+        path, part = waiting.pop()
+        if isinstance(part, dict) and part:
+            waiting.extend(((*path, key), inner) for key, inner in part.items())
+        else:
+            left -= 1
+            yield path, part
+
+
+def _fact_query(path: Sequence[str], value: Json) -> str:
+    """Return the expression for the nodes with a fact; empty if the language has none."""
+    text = text_of(value)
+    if not isinstance(value, str) and not _UNQUOTED.fullmatch(text):
+        return ""
+    steps = (step if _STEP.fullmatch(step) else _quoted(step) for step in path)
+    return f"{'.'.join(steps)}={_quoted(text) if isinstance(value, str) else text}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text in the quotes of the query language."""
+    return '"{}"'.format(re.sub(r'(["\\])', r"\\\1", text))
 
 
 def _node(name: str) -> str:

@@ -308,6 +308,8 @@ class Reports:
 
 # Values in a page; a node may say a hundred thousand.
 MAX_LEAVES = 2000
+# Characters of a text by which a page of a node selects facts.
+MAX_WANTED = 200
 MAX_VALUE = 400
 MAX_KEY = 120
 MAX_DEPTH = 12

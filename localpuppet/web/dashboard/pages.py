@@ -54,7 +54,7 @@ from localpuppet.web.dashboard.activity import RANGES, HistoryViews, range_of
 from localpuppet.web.dashboard.differences import MOST_ROWS, DifferenceViews, node_differences
 from localpuppet.web.dashboard.differences import PATH as DIFFERENCE
 from localpuppet.web.dashboard.finding import FindViews
-from localpuppet.web.dashboard.inventory_questions import Inventory, RunLogTail, tree_of
+from localpuppet.web.dashboard.inventory_questions import MAX_WANTED, Inventory, RunLogTail, tree_of
 from localpuppet.web.dashboard.list_query import KICKS, PLAN, ListQuery
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.live import SharedAnswers, event_number
@@ -256,7 +256,7 @@ class Pages:
         if row is None and entry is None:
             raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
         runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
-        wanted = request.query_params.get("fact", "")[:200]
+        wanted = request.query_params.get("fact", "")[:MAX_WANTED]
         before_, after, problem = await self._links(name)
         is_bad = row is not None and row.outcome.bad
         worked = await asyncio.to_thread(read, run_queries.last_good, [name] * is_bad)

@@ -1,6 +1,8 @@
 """The search field: what it finds, where it leads, and what it suggests."""
 
+import html
 import re
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -19,7 +21,18 @@ from localpuppet.web.dashboard.finding import (
 )
 from tests.fleet.inventory.entries import entry
 from tests.fleet.make import a_part
-from tests.web.make import EVIL, EVIL_LINE, Site, run_id, staged, status, summarise, summary, text
+from tests.web.make import (
+    EVIL,
+    EVIL_LINE,
+    Site,
+    listed,
+    run_id,
+    staged,
+    status,
+    summarise,
+    summary,
+    text,
+)
 
 RUN = "20261120T140000.123456Z-00aa"
 ROLLOUT = "20261120T141500Z-0b0b"
@@ -307,6 +320,45 @@ def test_words_of_runs_holds_errors_and_facts_are_found(
     shown = hits(answer.text)
     assert {kind: shown.get(kind) for kind in found} == found
     assert "<script>alert" not in answer.text
+
+
+FACTS_OF_TWO: dict[str, Any] = {
+    "is_virtual": True,
+    "count": 1234,
+    "load": -12.75,
+    "tiny": 1e-17,
+    "version": "1.10",
+    "models": [640, 480],
+    "dotted.name": {"a b": "spaced out", "or": "keyword", "0": "a digit"},
+    "quotes": 'say "hello"',
+    "path": "C:\\new\\",
+    "key": "AAAAB3" + "x" * 2000,
+    "pem": "KEY" + "y" * 500,
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("true", "1234", "-12.75", "e-17", "1.10", "640", "spaced", "keyword", "digit"),
+        *('y "hel', "c:\\new", "aaaab3", "keyyyy"),
+    ],
+)
+def test_a_fact_of_several_nodes_leads_to_a_view_that_has_it(site: Site, words: str) -> None:
+    now = site.now()
+    nodes = ("web01", "lb01")
+    site.list_(
+        *(entry(node, at=now, facts=FACTS_OF_TWO) for node in nodes),
+        entry("web02", at=now, facts={"version": "1.1", "is_virtual": False}),
+    )
+    with site.visitor() as client:
+        answer = client.get("/find", params={"text": words})
+        assert answer.status_code == 303
+        page = text(client, answer.headers["location"])
+    if answer.headers["location"].startswith("/nodes?"):
+        assert sorted(listed(page)) == sorted(nodes)
+    else:
+        assert words.lower() in html.unescape(page).lower()
 
 
 def test_a_search_that_takes_too_long_says_so(past: Site, monkeypatch: pytest.MonkeyPatch) -> None:
