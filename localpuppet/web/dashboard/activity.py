@@ -21,6 +21,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import DAY, day_of
 from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard import run_queries
+from localpuppet.web.dashboard.inventory_questions import FactTexts, fact_query
 from localpuppet.web.dashboard.list_query import MAP, ListPage, ListQuery, runs
 from localpuppet.web.dashboard.live import SharedAnswers
 from localpuppet.web.dashboard.nodes import MapNode, Names, brief
@@ -297,11 +298,11 @@ class CellGroup(Value):
 
 
 def heat_map(
-    rows: Iterable[MapNode], *, by: str, name_of: Callable[[MapNode], str]
+    rows: Iterable[MapNode], *, name_of: Callable[[MapNode], str], query_of: Callable[[str], str]
 ) -> Sequence[CellGroup]:
     """Return the groups, sorted by name; at most `MOST_GROUPS`, the largest.
 
-    Nodes are grouped by `ROLE` or the path of a fact; `name_of` returns a node's group, or empty.
+    `name_of` returns a node's group, or empty; `query_of` the expression for a group, or empty.
     """
     groups: dict[str, list[tuple[int, str, NodeCell]]] = {}
     for row in rows:
@@ -312,20 +313,21 @@ def heat_map(
         groups.setdefault(name_of(row), []).append((2 * severity - changed, row.node, cell))
     largest = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
     total = sum(len(groups[name]) for name in largest)
-    return [_group(name, groups[name], by, total) for name in sorted(largest)]
+    return [_group(name, groups[name], query_of(name), total) for name in sorted(largest)]
 
 
-def _group(name: str, members: list[tuple[int, str, NodeCell]], by: str, total: int) -> CellGroup:
+def _group(
+    name: str, members: list[tuple[int, str, NodeCell]], query: str, total: int
+) -> CellGroup:
     members.sort(key=lambda cell: cell[:2])
     counts = Counter(cell.word for _, _, cell in members)
     room = max(FEWEST, MOST_CELLS * len(members) // max(MOST_CELLS, total))
-    single = name and not (by == ROLE and ", " in name) and '"' not in name
     return CellGroup(
         name=name,
         total=len(members),
         counts=[(word, counts[word]) for word, _ in LOOKS if counts[word]],
         cells=[cell for _, _, cell in members[:room]],
-        url=ListQuery(q=f'{by}="{name}"').url if single else "",
+        url=ListQuery(q=query).url if query else "",
     )
 
 
@@ -377,18 +379,24 @@ class HistoryViews:
     async def _map(self, request: Request) -> Response:
         by = ListQuery.parse(request.query_params, MAP).by_ or ROLE
         now, problem = self.parts.clock.now().timestamp(), ""
-        facts: Mapping[str, str] = {}
+        facts = FactTexts(texts={}, queries={})
         try:
             if by != ROLE:
                 facts = await self.parts.inventory.fact(by)
         except LocalpuppetError as error:
             problem = str(error)
 
-        def read() -> Sequence[CellGroup]:
-            def name_of(row: MapNode) -> str:
-                return row.roles if by == ROLE else facts.get(row.node, "")
+        def name_of(row: MapNode) -> str:
+            return row.roles if by == ROLE else facts.texts.get(row.node, "")
 
-            return heat_map(self.parts.memory.read(brief, now=now), by=by, name_of=name_of)
+        def query_of(name: str) -> str:
+            if by != ROLE:
+                return facts.queries.get(name, "")
+            return fact_query((ROLE,), name) if name and ", " not in name else ""
+
+        def read() -> Sequence[CellGroup]:
+            rows = self.parts.memory.read(brief, now=now)
+            return heat_map(rows, name_of=name_of, query_of=query_of)
 
         groups = await asyncio.to_thread(read)
         return self.showing.page("map.html", by=by, groups=groups, looks=LOOKS, problem=problem)

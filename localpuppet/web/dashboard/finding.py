@@ -42,7 +42,7 @@ from localpuppet.fleet.inventory.tables import FACTS
 from localpuppet.node.enc.instance_facts import is_legacy_fact
 from localpuppet.web.access.http_limits import MAX_LIST_WORDS, MAX_SEARCH_TEXT
 from localpuppet.web.dashboard import run_queries
-from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_WANTED
+from localpuppet.web.dashboard.inventory_questions import MAX_LEAVES, MAX_WANTED, fact_query
 from localpuppet.web.dashboard.list_query import ListQuery
 from localpuppet.web.dashboard.nodes import of_text, searched
 from localpuppet.web.dashboard.run_table import RunRow, run_of
@@ -53,9 +53,6 @@ SECONDS = 0.5
 _STEPS, MOST_TEXTS, MOST_ROWS = 4096, 500, 50
 # Shorter texts are in nearly every fact.
 FEWEST = 3
-# Steps of a path, numbers and booleans that the query language reads without quotes.
-_STEP = re.compile(r"(?!(?:and|or|not)\Z)[A-Za-z_]\w*", re.ASCII)
-_UNQUOTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|true|false")
 # Each by itself: SQLite looks at the index for one, and at every run for both.
 _DAYS = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
 _TEXTS = (
@@ -122,7 +119,7 @@ class TextSearch:
                             found.setdefault((path, compact(fact)), []).append(node)
             for (path, json_text), nodes in sorted(found.items()):
                 fact = loads_again(json_text.encode())
-                query = _fact_query(path, fact) if len(nodes) > 1 else ""
+                query = fact_query(path, fact) if len(nodes) > 1 else ""
                 url = f"{_node(nodes[0])}?fact={quote(text_of(fact)[:MAX_WANTED], safe='')}#facts"
                 if 0 < len(query) <= MAX_LIST_WORDS:
                     url = ListQuery(q=query).url
@@ -221,20 +218,6 @@ def _parts_of(name: str, value: Json) -> Iterator[tuple[tuple[str, ...], Json]]:
         else:
             left -= 1
             yield path, part
-
-
-def _fact_query(path: Sequence[str], value: Json) -> str:
-    """Return the expression for the nodes with a fact; empty if the language has none."""
-    text = text_of(value)
-    if not isinstance(value, str) and not _UNQUOTED.fullmatch(text):
-        return ""
-    steps = (step if _STEP.fullmatch(step) else _quoted(step) for step in path)
-    return f"{'.'.join(steps)}={_quoted(text) if isinstance(value, str) else text}"
-
-
-def _quoted(text: str) -> str:
-    """Return a text in the quotes of the query language."""
-    return '"{}"'.format(re.sub(r'(["\\])', r"\\\1", text))
 
 
 def _node(name: str) -> str:

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -134,6 +135,13 @@ class SiteInventory(Value):
         return make_plan(site, PlanSelection(nodes=wanted), where=self.name)
 
 
+class FactTexts(Value):
+    """A fact of all nodes that have it: its text by node, and an expression for each text."""
+
+    texts: Mapping[str, str]
+    queries: Mapping[str, str]
+
+
 @dataclass(slots=True, eq=False)
 class Inventory:
     """Queries the inventory; `site` is the source of plans instead of it."""
@@ -153,7 +161,7 @@ class Inventory:
     _plans: _RecentAnswers[frozenset[str] | None, tuple[Plan, Sequence[str]]] = field(
         default_factory=lambda: _RecentAnswers(PLANS, LINKS_FRESH), init=False
     )
-    _facts: _RecentAnswers[str, Mapping[str, str]] = field(
+    _facts: _RecentAnswers[str, FactTexts] = field(
         default_factory=lambda: _RecentAnswers(PLANS, LINKS_FRESH), init=False
     )
 
@@ -182,8 +190,8 @@ class Inventory:
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
-    async def fact(self, path: str) -> Mapping[str, str]:
-        """Return a fact such as `os.family` of all nodes that have it, by name of the node."""
+    async def fact(self, path: str) -> FactTexts:
+        """Return a fact such as `os.family` of all nodes that have it."""
         known = self._facts.get(path)
         if known is not None:
             return known
@@ -255,13 +263,36 @@ class Inventory:
         return (await asyncio.to_thread(self.must_ask, self.view, question)).answer
 
 
-def _values(reader: InventoryReader, path: str) -> Mapping[str, str]:
-    pairs = ((str(entry.node), at_path(entry.facts, path)) for entry in reader.entries())
-    return {
-        node: shortened(str(value), MAX_PRESENCE_TEXT)
-        for node, value in pairs
-        if isinstance(value, str | int | float)
-    }
+# Steps of a path, numbers and booleans that the query language reads without quotes.
+_STEP = re.compile(r"(?!(?:and|or|not)\Z)[A-Za-z_]\w*", re.ASCII)
+_UNQUOTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|true|false")
+
+
+def fact_query(path: Sequence[str], value: Json) -> str:
+    """Return the expression for the nodes with a fact; empty if the language has none."""
+    text = text_of(value)
+    if not isinstance(value, str) and not _UNQUOTED.fullmatch(text):
+        return ""
+    steps = (step if _STEP.fullmatch(step) else _quoted(step) for step in path)
+    return f"{'.'.join(steps)}={_quoted(text) if isinstance(value, str) else text}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text in the quotes of the query language."""
+    return '"{}"'.format(re.sub(r'(["\\])', r"\\\1", text))
+
+
+def _values(reader: InventoryReader, path: str) -> FactTexts:
+    texts, queries = {}, {}
+    for entry in reader.entries():
+        value = at_path(entry.facts, path)
+        if isinstance(value, str | int | float):
+            whole = text_of(value)
+            texts[str(entry.node)] = text = shortened(whole, MAX_PRESENCE_TEXT)
+            # The expression for a number finds a text, too, and that for a text no number.
+            if text == whole and (text not in queries or not isinstance(value, str)):
+                queries[text] = fact_query(path.split("."), value)
+    return FactTexts(texts=texts, queries=queries)
 
 
 def _classes_of(reader: InventoryReader) -> Mapping[str, int]:

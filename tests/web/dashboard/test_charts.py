@@ -1,9 +1,11 @@
 """The chart of runs, the days of a node, drift, the map, styles, times and facts."""
 
+import html
 import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 import pytest
@@ -175,6 +177,30 @@ def test_the_map_groups_by_any_fact(visitor: TestClient, site: Site) -> None:
     assert visitor.get("/map?sort=x").status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("by", "values", "groups"),
+    [
+        ("is_virtual", [True, False, True], {"true": ["db01", "web01"], "false": ["lb01"]}),
+        ("count", [4, 40, "4"], {"4": ["db01", "web01"], "40": ["lb01"]}),
+        ("os.minor", ["12.1", "12.10", "12.1"], {"12.1": ["db01", "web01"], "12.10": ["lb01"]}),
+        ("quote", ['a "b"', "a\\b\\", 'a "b"'], {'a "b"': ["db01", "web01"], "a\\b\\": ["lb01"]}),
+    ],
+)
+def test_a_group_of_the_map_leads_to_its_nodes(
+    visitor: TestClient, site: Site, by: str, values: list[Any], groups: dict[str, list[str]]
+) -> None:
+    first, *rest = by.split(".")
+    site.list_(
+        *(
+            entry(name, at=site.now(), facts={first: {rest[0]: value} if rest else value})
+            for name, value in zip(("web01", "lb01", "db01"), values, strict=True)
+        )
+    )
+    links = re.findall(r'<h2><a href="([^"]+)">(.*?)</a>', text(visitor, f"/map?by={by}"))
+    pages = {html.unescape(name): text(visitor, html.unescape(url)) for url, name in links}
+    assert {name: sorted(listed(page)) for name, page in pages.items()} == groups
+
+
 @pytest.mark.parametrize("roles", [1, 5, 300])
 def test_a_large_fleet_shows_the_urgent_nodes_and_counts_the_rest(roles: int) -> None:
     rows = [
@@ -186,7 +212,7 @@ def test_a_large_fleet_shows_the_urgent_nodes_and_counts_the_rest(roles: int) ->
         )
         for number, name in enumerate(names(10_000))
     ]
-    groups = activity.heat_map(rows, by=activity.ROLE, name_of=lambda row: row.roles)
+    groups = activity.heat_map(rows, name_of=lambda row: row.roles, query_of=str)
     shown = [cell for group in groups for cell in group.cells]
     assert len(shown) <= activity.MOST_CELLS
     if roles < 300:
