@@ -49,7 +49,7 @@ MAX_REQUEST_LIFE = 300
 MAX_REQUEST_AHEAD = 30
 # The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
-MAX_REPLY_ERROR = 900
+MAX_REPLY_ERROR = 900  # bytes
 # A reference, or the name of a parameter, of a resource in a reply.
 MAX_REPLY_NAME = 300
 MAX_CHUNKS = 64

@@ -519,9 +519,14 @@ def answer(
         in_reply_to=request.jti,
         ok=not isinstance(outcome, str),
         result={} if isinstance(outcome, str) else outcome,
-        error=one_line(outcome)[: limits.MAX_REPLY_ERROR] if isinstance(outcome, str) else None,
+        error=_error(outcome) if isinstance(outcome, str) else None,
     )
     return signer.sign(_bytes(reply.to_dict()), MessageKind.REPLY)
+
+
+def _error(text: str) -> str:
+    """Return an error as one line that its caller accepts: the limit is in bytes."""
+    return one_line(text).encode()[: limits.MAX_REPLY_ERROR].decode(errors="ignore")
 
 
 def read_answer(

@@ -282,6 +282,16 @@ def test_a_step_has_the_same_id_on_both_sides() -> None:
 LARGEST = MAX_TOLD + 32 * 1024
 
 
+@pytest.mark.parametrize("text", ["持" * 900, "a\nb" * 900, "é" * 900])
+def test_a_caller_accepts_each_error(tmp_path: Path, text: str) -> None:
+    clock, node, alice = FakeClock(), person("lb01.example.com"), person("alice")
+    to = NodeName(node.name)
+    request, _ = ask(alice.signer, to, "status", StatusRequest(), clock=clock)
+    token = answer(node.signer, request, text, clock=clock)
+    error = read_answer(verifier(tmp_path, node), token, request, clock=clock).error
+    assert error and error.startswith(text[0])
+
+
 def test_the_largest_result_of_a_run_fits_into_a_reply(tmp_path: Path) -> None:
     clock, node, alice = FakeClock(), person("lb01.example.com"), person("alice")
     request, _ = ask(alice.signer, NodeName("lb01.example.com"), "log", RunArguments(), clock=clock)
