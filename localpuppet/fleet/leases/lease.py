@@ -23,6 +23,7 @@ from typing import Protocol
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.times import show_duration
@@ -42,6 +43,8 @@ SETTLE = 2.0
 # Seconds between two looks of a holder whether the store is still the one that has its lease.
 LOOK = 1.0
 _MICRO = 1_000_000
+# Errors of a reader of bytes that are not a lease.
+_NO_LEASE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class Use(StrEnum):
@@ -305,8 +308,8 @@ def _holder_and_use(key: str, value: bytes) -> tuple[str, str]:
     try:
         raw = loads(value)
         check_schema(raw, SCHEMA)
-        return str(raw["holder"]), str(raw["use"])
-    except (ValueError, KeyError, TypeError, AttributeError, StateError) as error:
+        return SignerName.parse(raw["holder"]), str(raw["use"])
+    except (*_NO_LEASE, InvalidInputError, StateError) as error:
         raise UnavailableError(
             "holds something that is not a lease", where=key, hint="find out which process wrote it"
         ) from error

@@ -130,6 +130,9 @@ async def test_waiting_for_a_lease_ends_when_it_is_free(site: Site) -> None:
         b'{"holder": "a", "session": "s", "use": "command"}',
         b'{"schema": 2, "holder": "a", "session": "s", "use": "command"}',
         b'{"schema": 1, "holder": "a", "session": "s"}',
+        b'{"schema": 1, "holder": "\\u001b[2Ja", "session": "s", "use": "leader"}',
+        b'{"schema": 1, "holder": "\\ud800", "session": "s", "use": "leader"}',
+        b'{"schema": 1, "holder": {"a": 1}, "session": "s", "use": "leader"}',
     ],
 )
 async def test_an_invalid_lease_is_an_error(site: Site, value: bytes) -> None:
