@@ -29,7 +29,7 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
-from localpuppet.fleet.exports.collectors import as_query
+from localpuppet.fleet.exports.collectors import Search, as_query
 from localpuppet.fleet.exports.recording import COLLECT, collector_text
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
@@ -416,7 +416,8 @@ def _question(text: str) -> FunctionCall:
     if len(arguments) != 2 or not isinstance(arguments[0], str):
         raise InvalidInputError("is not a collector")
     check_values(arguments)
-    return FunctionCall.of("query_resources", [False, as_query(arguments[0], arguments[1])])
+    asked = as_query(arguments[0], Search.parse(arguments[1]))
+    return FunctionCall.of("query_resources", [False, asked])
 
 
 def _call(text: str) -> tuple[str, list[Json]]:

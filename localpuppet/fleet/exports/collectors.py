@@ -309,20 +309,19 @@ def show(raw: Json) -> str:
     return f"{left} {operator} {_shown(right)}"
 
 
-def as_query(kind: str, raw: Json) -> list[Json]:
+def as_query(kind: str, search: Search) -> list[Json]:
     """Return the query for resources, in PuppetDB's array form, that matches a collector.
 
     The query is case-sensitive where a collector is not, and ignores the collect policy: it finds
     the nodes that a collector may take resources from.
     """
     whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
-    return whole if raw is None else [*whole, _as_condition(raw)]
+    condition = search.condition
+    return whole if condition is None else [*whole, _as_condition(condition)]
 
 
-def _as_condition(raw: Json) -> list[Json]:
-    if not isinstance(raw, list) or len(raw) != 3:
-        raise InvalidInputError("is not a condition of a collector", where=_WHERE)
-    left, operator, right = raw
+def _as_condition(condition: Condition) -> list[Json]:
+    left, operator, right = condition
     if operator in _JOINS:
         return [operator, _as_condition(left), _as_condition(right)]
     if left == "tag" and isinstance(right, list) and right:

@@ -190,10 +190,28 @@ def test_a_query_finds_whom_a_collector_takes_from(condition: Json, titles: list
     assert [one.title for one in offers if search.matches(one)] == titles
     said = replace(node("a"), exports=ExportsSummary(count=3, digest="0" * 64))
     reader = MemoryInventory([said], exports={"a.example.com": offers})
-    question = FunctionCall.of("query_resources", [False, as_query("Sshkey", condition)])
+    question = FunctionCall.of("query_resources", [False, as_query("Sshkey", search)])
     rows = question.answer(reader).result
     assert isinstance(rows, list)
     assert [one["title"] for one in rows if isinstance(one, dict)] == titles
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        '[["key"], "==", "AAAA"]',
+        '[["key", "==", "A", "B"], "==", "x"]',
+        '["key", "~", "AAAA"]',
+        '["key", "=="]',
+    ],
+)
+def test_a_collector_that_no_catalog_has_is_noted(condition: str) -> None:
+    asking = node("b", "b", asks=(f'collect("Sshkey", {condition})',))
+    said = replace(node("a", "a"), exports=ExportsSummary(count=1, digest="0" * 64))
+    exports = {"a.example.com": [resource("Sshkey", "x", key="AAAA")]}
+    found = links_of(MemoryInventory([said, asking], exports=exports))
+    assert [link.written for link in found.links] == []
+    assert "of b.example.com is not understood" in found.notes[0]
 
 
 def test_queries_that_take_too_long_are_counted_and_report_no_new_cycle() -> None:
