@@ -16,15 +16,16 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError, check_limit
-from localpuppet.base.formats.converter import JsonRecord, from_record, to_record
+from localpuppet.base.formats.converter import AllowedRange, JsonRecord, from_record, to_record
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import LAST_TIME
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.base.value import Value
@@ -48,7 +49,7 @@ class CatalogHeader(JsonRecord):
 
     SCHEMA: ClassVar = 1
     run: RunId
-    at: float
+    at: Annotated[float, AllowedRange(minimum=0, maximum=LAST_TIME)]
     release: str
     environment: str
     commit: str = ""

@@ -7,6 +7,8 @@ from typing import Annotated
 from localpuppet.base.errors import InvalidInputError
 
 LONGEST = 10 * 365 * 86400.0
+# The end of the year 9999, the last one that a time can have, in seconds since 1970.
+LAST_TIME = 253_402_300_799.0
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.strict_json import compact, loads_again
-from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.times import LAST_TIME, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry, fact_texts
@@ -60,8 +60,6 @@ _NOT_IN_LEGACY = re.compile(r"[^A-Za-z0-9_]")
 _LEGACY = re.compile(rf"interfaces\Z|(?:{'|'.join(_OF_INTERFACE.values())})_[A-Za-z0-9_]+\Z")
 # With more interfaces, a node has no legacy facts for the others.
 MAX_INTERFACES = 1000
-# The end of the year 9999, the last one that a timestamp can have.
-_LAST_TIME = 253_402_300_799.0
 # Keys that SQLite's paths name as they are; `dig` reads the others.
 _PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+\Z")
 # The row of a fact has the number of its name in the upper bits of its key, the number of its node
@@ -146,7 +144,7 @@ class EntryRows:
             certname=name,
             at=entry.at,
             node=(
-                show_epoch(min(max(entry.at, 0.0), _LAST_TIME)),
+                show_epoch(min(max(entry.at, 0.0), LAST_TIME)),
                 entry.environment or DEFAULT_ENVIRONMENT,
                 compact(entry.roles),
                 entry.release,

@@ -149,6 +149,8 @@ async def test_a_run_between_two_replies_begins_the_request_again(site: Site) ->
         (lambda told: {**told, "data": ""}, "at most"),
         (lambda told: {"data": told["data"]}, "unknown answer"),
         (lambda told: {**told, "catalog": {**told["catalog"], "size": 10**9}}, "at most"),
+        (lambda told: {**told, "catalog": {**told["catalog"], "at": 1e300}}, "unknown answer"),
+        (lambda told: {**told, "catalog": {**told["catalog"], "at": -1e20}}, "unknown answer"),
         (lambda told: "denied by policy", "denied by policy"),
     ],
 )
