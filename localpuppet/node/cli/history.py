@@ -10,7 +10,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.text import folded, one_line
+from localpuppet.base.formats.text import folded, one_line, printable
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render, render_run
@@ -105,7 +105,7 @@ def _section(
         for event in resource.events:
             when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""
             name = f"{event.property}: " if event.property else ""
-            first, *rest = render.user_text(
+            first, *rest = printable(
                 f"{name}{with_places_in_release(event.message)}"
             ).splitlines() or [""]
             lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first, margin))

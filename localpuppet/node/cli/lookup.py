@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.formats.text import printable
 from localpuppet.node.app import NodeApp
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, path_type
@@ -106,10 +107,10 @@ def lookup_command(
             }
         )
     elif request.explain:
-        render.emit(render.user_text(result.explanation).rstrip("\n"))
+        render.emit(printable(result.explanation).rstrip("\n"))
     elif result.found:
         text = result.value if isinstance(result.value, str) else json.dumps(result.value, indent=2)
-        render.emit(render.user_text(text))
+        render.emit(printable(text))
     else:
         render.fail(f"{key}: there is no value ('localpuppet lookup {key} --explain' says where)")
     return 0 if result.found else 1

@@ -253,8 +253,8 @@ def puppet_line(text: str) -> str:
 
 
 def user_text(value: object) -> str:
-    """Return recorded text without effects on a terminal."""
-    return printable(str(value))
+    """Return recorded text, or that of another node, as one line without effects on a terminal."""
+    return printable(str(value)).replace("\n", r"\x0a")
 
 
 def note(text: str) -> None:

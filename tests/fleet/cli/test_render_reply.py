@@ -127,6 +127,14 @@ def test_replies_cannot_control_the_terminal() -> None:
     assert "\x1b]" not in below
 
 
+@pytest.mark.parametrize("key", ["owner", "reason", "until"])
+def test_a_reply_cannot_invent_the_line_of_another_node(key: str) -> None:
+    hold = HOLD | {key: "x\nweb02.example.com: accepted\r\u2028"}
+    for action, said in (("disable", {"hold": hold}), ("enable", {"ended": [hold], "holds": []})):
+        shown, _ = shown_reply(action, said, NOW)
+        assert len(shown.splitlines()) == 1
+
+
 def test_the_title_of_a_resource_fits_its_line() -> None:
     where: dict[str, Any] = {"file": "", "line": None, "place": "", "time": "", "events": ()}
     name = f"File[/srv/{'x' * 80}]"

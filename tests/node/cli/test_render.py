@@ -119,3 +119,9 @@ def test_a_note_does_not_start_the_progress_line(monkeypatch: pytest.MonkeyPatch
     observer.note("another")
     observer.close()
     assert "prepares" in screen.getvalue().partition("# another\n")[2], "the line is drawn again"
+
+
+def test_text_of_others_is_one_line() -> None:
+    assert render.user_text("a\nb02.example.com: ok\r\tc\x1b[2J") == (
+        r"a\x0ab02.example.com: ok\x0d" "\t" r"c\x1b[2J"
+    )
