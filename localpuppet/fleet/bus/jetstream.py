@@ -501,14 +501,16 @@ class NatsFeed:
     def _on_message(self, message: Msg) -> None:
         if self._full:
             return  # the look at the end of the queue finds it: it is stored already
-        try:
+        received: NatsMessage | None = None
+        size = 0
+        # What is no message of the stream, or of another place: the stored state decides.
+        with suppress(ValueError):
             received = self._stream.parse_message(message)
-        except ValueError:
-            self._queue.put_nowait(None)  # not a message of the stream: the stored state decides
+            size = len(received.entry.value)
+        is_known = received is not None and received.entry.key.startswith(self._prefix)
+        if is_known and size > self._largest:
             return
-        size = len(received.entry.value)
-        if size > self._largest:
-            return
-        self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
+        has_room = self._queue.qsize() < BEHIND and self._waiting + size <= BEHIND_BYTES
+        self._full = not (is_known and has_room)
         self._waiting += 0 if self._full else size
         self._queue.put_nowait(None if self._full else received)

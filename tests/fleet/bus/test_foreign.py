@@ -12,8 +12,11 @@ from localpuppet.fleet.bus.bus_limits import MAX_VALUE
 from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.etcd_calls import EtcdConnection
 from localpuppet.fleet.bus.etcd_messages import encode
+from localpuppet.fleet.bus.jetstream import NatsFeed, NatsStream
+from localpuppet.fleet.bus.jetstream_messages import PASSING
 from localpuppet.fleet.bus.key_value import MAX_REVISION, KeyValue, KeyWrite
 from localpuppet.fleet.bus.nats_bus import open_nats
+from localpuppet.fleet.bus.nats_link import NatsConnection
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer
@@ -98,6 +101,28 @@ async def test_foreign_messages_on_nats(nats: NatsServer) -> None:
         await late.until_state({"/a/good": b"2"})
         await late.stop()
     await store.close()
+
+
+ELSEWHERE = b"NATS/1.0\r\nNats-Sequence: 9\r\nNats-Subject: lp.b.good\r\n\r\n"
+
+
+@pytest.mark.parametrize("headers", [b"", ELSEWHERE], ids=["no message", "of another place"])
+async def test_a_flood_of_forged_repetitions_costs_one_look(
+    nats: NatsServer, headers: bytes
+) -> None:
+    """Members can have the server send its answers to what others subscribe to."""
+    servers = servers_at(nats.url)
+    stream = NatsStream(NatsConnection(servers, timeout=PATIENCE), servers, PASSING)
+    await stream.open()
+    async with NatsFeed(stream, "/a/", largest=MAX_VALUE) as feed:
+        for _ in range(20):
+            await publish(nats, b"lp-live.a.x", headers)
+        await stream.state()  # its answer follows what the server has sent before
+        looks = []
+        while not feed.idle:
+            looks.append(await feed.next())
+    assert looks == [None]
+    await stream.connection.close()
 
 
 async def test_a_key_whose_message_has_a_foreign_ttl_can_be_added_again(nats: NatsServer) -> None:
