@@ -135,6 +135,40 @@ _NO_ROOM = "the bus has no room for this node's state and replies, periodic runs
 _CHANCE = SystemRandom().random
 
 
+class AskedQueue:
+    """Requests that wait, each caller's in turn: no caller keeps those of others waiting.
+
+    If it is full, the newest request of the caller with the most of them is dropped.
+    """
+
+    def __init__(self, prefix: str, most: int) -> None:
+        self._prefix = prefix
+        self._most = most
+        self._waiting: dict[str, deque[KeyValueEntry]] = {}
+        self._some = asyncio.Event()
+
+    async def put(self, entry: KeyValueEntry) -> None:
+        caller = entry.key.removeprefix(self._prefix).partition("/")[0]
+        self._waiting.setdefault(caller, deque()).append(entry)
+        if sum(map(len, self._waiting.values())) > self._most:
+            most = max(reversed(self._waiting), key=lambda name: len(self._waiting[name]))
+            self._waiting[most].pop()
+            if not self._waiting[most]:
+                del self._waiting[most]
+        self._some.set()
+
+    async def get(self) -> KeyValueEntry:
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        caller = next(iter(self._waiting))
+        waiting = self._waiting.pop(caller)
+        entry = waiting.popleft()
+        if waiting:
+            self._waiting[caller] = waiting  # behind the other callers
+        return entry
+
+
 class _Stopped(Exception):  # noqa: N818 - not an error: it ends a group of tasks
     """Ends the tasks of a session."""
 
@@ -244,12 +278,12 @@ class BusSession:
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)
         messages: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
-        asked: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
+        asked = AskedQueue(self._requests, BACKLOG)
         async with asyncio.TaskGroup() as group:
             for work in (
-                _watch(kv, self._triggers, messages),
+                _watch(kv, self._triggers, messages.put),
                 self._hear(messages),
-                _watch(kv, self._requests, asked),
+                _watch(kv, self._requests, asked.put),
                 self._answer(kv, asked),
                 self._tell(kv),
                 self._reconcile(kv, messages),
@@ -269,9 +303,9 @@ class BusSession:
         """List the triggers from time to time, because a watch may miss some."""
         while True:
             await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # spread over the fleet
-            await _watch(kv, self._triggers, messages, once=True)
+            await _watch(kv, self._triggers, messages.put, once=True)
 
-    async def _answer(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
+    async def _answer(self, kv: KeyValue, asked: AskedQueue) -> None:
         while True:
             entry = await asked.get()
             if (entry.key, entry.revision) in self._served:
@@ -313,13 +347,17 @@ class BusSession:
 
 
 async def _watch(
-    kv: KeyValue, prefix: str, queue: asyncio.Queue[KeyValueEntry], *, once: bool = False
+    kv: KeyValue,
+    prefix: str,
+    put: Callable[[KeyValueEntry], Awaitable[None]],
+    *,
+    once: bool = False,
 ) -> None:
     """Put the entries below a prefix in a queue, and those that follow unless `once` is true."""
     async with aclosing(kv.watch(prefix, largest=MAX_ASKING, parts=True)) as changes:
         async for change in changes:
             for entry in key_value.entries(change):
-                await queue.put(entry)
+                await put(entry)
             if once and isinstance(change, KeyListing) and not change.more:
                 break
 

@@ -11,9 +11,9 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.fleet.agent.agent import CONTENDED
-from localpuppet.fleet.agent.bus_session import BusSession, LocalRunSide
+from localpuppet.fleet.agent.bus_session import BACKLOG, AskedQueue, BusSession, LocalRunSide
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import Change, KeyValue
+from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
 from localpuppet.fleet.inventory import presence
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.simulated_loop import run_simulated
@@ -317,3 +317,30 @@ async def test_it_ends_also_when_there_is_news_at_that_moment(site: Site, turns:
         for _ in range(turns):
             await asyncio.sleep(0)
         site.stop.set()
+
+
+async def test_a_caller_with_many_requests_keeps_no_other_waiting(site: Site) -> None:
+    served: list[bytes] = []
+
+    async def serve(token: bytes) -> None:
+        served.append(token)
+        await asyncio.sleep(0)
+
+    site.serve = serve  # type: ignore[method-assign]
+    site.session = site.connected_by(site.connect)
+    for number in range(4 * BACKLOG):
+        site.store.write(f"{layout.requests_for(B)}eve/{number:04}/x", b"%d" % number, None)
+    for caller in ("zoe", "zoe.b"):
+        site.store.write(f"{layout.requests_for(B)}{caller}/id", caller.encode(), None)
+    async with site.running():
+        while len(served) < BACKLOG:
+            await asyncio.sleep(0.001)
+    assert served[:4] == [b"0", b"zoe.b", b"zoe", b"1"]
+    assert len(served) == BACKLOG
+
+
+async def test_a_queue_that_is_full_drops_the_newest_of_the_caller_with_the_most() -> None:
+    queue = AskedQueue("/r/", 3)
+    for key in ("/r/a/1", "/r/b/1", "/r/b/2", "/r/c/1", "/r/d/1"):
+        await queue.put(KeyValueEntry(key=key, value=b"", revision=1))
+    assert [(await queue.get()).key for _ in range(3)] == ["/r/a/1", "/r/b/1", "/r/c/1"]
