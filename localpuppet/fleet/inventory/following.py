@@ -4,6 +4,8 @@
 - Messages that are in the view already, byte for byte, are not verified again. When the trust files
   change, everything is verified and listed again.
 - Errors do not end the agent: they are logged, the view ages, and queries report that.
+- A node whose entry took long waits with the next one, and only the newest counts then: no node can
+  take more than a part of the time, or keep the entries of others waiting.
 """
 
 import asyncio
@@ -37,6 +39,10 @@ from localpuppet.fleet.inventory.view import View
 # Changes that wait between the connection and the disk and are then processed together; a part of a
 # listing of up to 1 MiB is one change.
 BACKLOG = 4
+# The rest of a node after an entry, as a multiple of the time that the entry took; shorter ones do
+# not count, and a slow disk makes none longer.
+REST = 9.0
+LEAST_REST, LONGEST_REST = 1.0, 30.0
 
 
 class Pauses(Value):
@@ -108,6 +114,10 @@ class ViewFollower:
     _is_whole: bool = field(default=False, init=False)
     _logged: str = field(default="", init=False)
     _again: float = field(init=False)
+    # Until when the next entry of a key waits, by the monotonic clock; the keys with one that does.
+    _rests: dict[str, float] = field(default_factory=dict, init=False)
+    _later: set[str] = field(default_factory=set, init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._again = self.pauses.again
@@ -220,6 +230,7 @@ class ViewFollower:
                 queue: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
                 group.create_task(unending(self._watch(kv, prefix, queue)))
                 group.create_task(unending(self._hear(kv, prefix, queue)))
+            group.create_task(unending(self._catch_up(kv)))
             group.create_task(unending(self._beat(kv)))
             group.create_task(unending(self._look()))
 
@@ -249,9 +260,12 @@ class ViewFollower:
     async def _take(self, kv: KeyValue, prefix: str, changes: Sequence[Change]) -> None:
         """Pass changes to the view, in a thread because the event loop must not block."""
         entries = {entry.key: entry for change in changes for entry in key_value.entries(change)}
-        take = self._take_entries if prefix == INVENTORY else self._take_tombstones
-        await asyncio.to_thread(take, list(entries.values()))
-        await self.companion.update(kv)
+        if prefix == INVENTORY:
+            async with self._turn:
+                await self._take_in_turn(kv, entries)
+        else:
+            await asyncio.to_thread(self._take_tombstones, list(entries.values()))
+            await self.companion.update(kv)
         self.changed()
         last = changes[-1]
         if isinstance(last, KeyListing) and last.more:
@@ -262,6 +276,33 @@ class ViewFollower:
             self._listed.add(prefix)
             if prefix == INVENTORY:
                 self.view.note(revision=revision_of(last))
+
+    async def _take_in_turn(self, kv: KeyValue, entries: Mapping[str, KeyValueEntry]) -> None:
+        """Take the entries of nodes that do not rest."""
+        begun = self.clock.monotonic()
+        self._later |= {key for key in entries if self._rests.get(key, begun) > begun}
+        ready = [entry for key, entry in entries.items() if key not in self._later]
+        await asyncio.to_thread(self._take_entries, ready)
+        await self.companion.update(kv)
+        ended = self.clock.monotonic()
+        each = REST * (ended - begun) / (sum(len(entry.value) for entry in ready) or 1)
+        for entry in ready:
+            rest = each * len(entry.value)
+            if rest > LEAST_REST:
+                self._rests[entry.key] = ended + min(rest, LONGEST_REST)
+
+    async def _catch_up(self, kv: KeyValue) -> None:
+        """Take the newest entries of nodes that rested."""
+        while True:
+            await asyncio.sleep(self.pauses.look)
+            now = self.clock.monotonic()
+            self._rests = {key: end for key, end in self._rests.items() if end > now}
+            for key in self._later - self._rests.keys():
+                async with self._turn:
+                    entry = await kv.get(key)
+                    self._later.discard(key)
+                    await self._take_in_turn(kv, {} if entry is None else {key: entry})
+                self.changed()
 
     def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
         named = {entry.key.removeprefix(INVENTORY): entry for entry in entries}

@@ -16,7 +16,7 @@ from localpuppet.fleet.bus.bus_limits import MAX_ENTRY
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue, KeyWrite, RefusedError
 from localpuppet.fleet.bus.layout import TOMBSTONES
 from localpuppet.fleet.inventory.admission import EntryAdmission, ReceivedEntry, Tombstone
-from localpuppet.fleet.inventory.following import Pauses, ViewFollower
+from localpuppet.fleet.inventory.following import REST, Pauses, ViewFollower
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.key_files import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
@@ -45,6 +45,7 @@ class Node:
         self.claims = directory / "inventory.policy"
         self.trust = "1"
         self.verified = 0
+        self.cost = 0.0  # seconds that an entry takes
         self.companion = NoCompanion()
         self.online: dict[str, dict[str, Any]] = {}
         self.view = View(directory / "view.sqlite", now=self.seconds)
@@ -58,6 +59,7 @@ class Node:
         class Counting(Verifier):
             def verify(self, token: bytes, kind: MessageKind):  # type: ignore[no-untyped-def]  # noqa: ANN202
                 node.verified += 1
+                node.clock.advance(node.cost)
                 return super().verify(token, kind)
 
         async def store() -> KeyValue:
@@ -430,3 +432,22 @@ async def test_a_new_bus_restarts_the_revisions_of_the_view(tmp_path: Path) -> N
     await node.says(DB, age=-1)
     await node.follower().list_once()
     assert node.view.since(1) == {DB.name}
+
+
+async def test_a_node_whose_entries_take_long_keeps_no_other_waiting(node: Node) -> None:
+    async with node.following():
+        node.cost = 2.0
+        await node.says(WEB)
+        await node.until(node.nodes)
+        node.cost = 0.0
+        for role in ("a", "b"):
+            await node.says(WEB, roles=(role,))
+        await node.says(DB)
+        await node.until(lambda: node.nodes() == [DB.name, WEB.name])
+        assert [one.roles for one in node.view.nodes()] == [(), ()]
+        verified = node.verified
+        node.clock.advance(REST * 2.0)
+        await node.until(lambda: [one.roles for one in node.view.nodes()] == [(), ("b",)])
+        assert node.verified == verified + 1
+        await node.says(WEB, roles=("c",))
+        await node.until(lambda: [one.roles for one in node.view.nodes()] == [(), ("c",)])
