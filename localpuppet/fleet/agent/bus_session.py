@@ -292,12 +292,17 @@ class BusSession:
             group.create_task(_until(stop))
 
     async def _hear(self, messages: asyncio.Queue[KeyValueEntry]) -> None:
-        """Hand over all queued messages together, which costs one write to the disk."""
+        """Hand over all queued messages together, which costs one write to the disk.
+
+        Of a sender, only the newest counts, as on the bus: a flood by one costs one check.
+        """
         while True:
-            entries = [await messages.get()]
+            entry = await messages.get()
+            newest = {entry.key: entry.value}
             while not messages.empty():
-                entries.append(messages.get_nowait())
-            await self._side.hear([entry.value for entry in entries])
+                entry = messages.get_nowait()
+                newest[entry.key] = entry.value
+            await self._side.hear([*newest.values()])
 
     async def _reconcile(self, kv: KeyValue, messages: asyncio.Queue[KeyValueEntry]) -> None:
         """List the triggers from time to time, because a watch may miss some."""

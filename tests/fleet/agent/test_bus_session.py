@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.fleet.agent.agent import CONTENDED
 from localpuppet.fleet.agent.bus_session import BACKLOG, AskedQueue, BusSession, LocalRunSide
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
+from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry, KeyWrite, entries
 from localpuppet.fleet.inventory import presence
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.simulated_loop import run_simulated
@@ -344,3 +345,25 @@ async def test_a_queue_that_is_full_drops_the_newest_of_the_caller_with_the_most
     for key in ("/r/a/1", "/r/b/1", "/r/b/2", "/r/c/1", "/r/d/1"):
         await queue.put(KeyValueEntry(key=key, value=b"", revision=1))
     assert [(await queue.get()).key for _ in range(3)] == ["/r/a/1", "/r/b/1", "/r/c/1"]
+
+
+async def test_of_many_triggers_of_a_sender_only_the_newest_is_checked(site: Site) -> None:
+    """A store that reports each write must not cost more than one that has only the newest."""
+
+    class Burst(MemoryKeyValue):
+        async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
+            async for change in super().watch(prefix, **how):
+                for entry in entries(change) if prefix.startswith(PREFIX) else ():
+                    for number in range(1, 9):
+                        yield KeyWrite(entry=replace(entry, value=site.rig.token(number)))
+                yield change
+
+    async def connect() -> KeyValue:
+        return Burst(site.store)
+
+    site.session = site.connected_by(connect)
+    site.put(site.rig.token(9))
+    async with site.running():
+        await site.until("accepted")
+        await site.present()
+    assert site.rig.log.text.count("accepted a trigger") == 1
