@@ -34,6 +34,9 @@ module LocalpuppetForkServer
   # Files that Facter (the operating system) and the C library (the time zone) read once.
   SYSTEM = ['/etc/os-release', '/usr/lib/os-release', '/etc/localtime'].freeze
 
+  # Libraries that Puppet and Facter ask for in each run, and that few machines have.
+  RARE = %w[augeas ffi ldap sys/filesystem].freeze
+
   # The facter.conf and the cache directory of the node.
   FACTER = defined?(LocalpuppetFacterConf) ? [LocalpuppetFacterConf.file, LocalpuppetFacterConf.cache] : nil
 
@@ -45,7 +48,14 @@ module LocalpuppetForkServer
     require 'facter'
     # Puppet allows other implementations of Facter; Facter caches what it resolved.
     Facter::SessionCache.invalidate_all_caches if defined?(Facter::SessionCache)
+    look_for_rare_libraries if defined?(Gem) && defined?(LocalpuppetLeanPatches)
     require_relative 'environment_server'
+  end
+
+  # RubyGems looks into each gem for a library that Ruby lacks, and remembers what it has found.
+  def self.look_for_rare_libraries
+    Gem.clear_paths if LocalpuppetLeanPatches.gems_changed?
+    RARE.each { |library| Gem::Specification.find_by_path(library) }
   end
 
   # The files that the server was built from, and directories that may get new ones.

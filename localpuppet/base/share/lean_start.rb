@@ -35,7 +35,7 @@ rescue Errno::EBADF
   nil # a wrapper around Puppet closed it: then no child inherits it
 end
 require_relative 'feature_index' if RUBY_ENGINE == 'ruby' && RUBY_VERSION.start_with?('3.1.')
-require_relative 'lean_facter' if defined?(RubyVM::InstructionSequence)
+require_relative 'lean_patches' if defined?(RubyVM::InstructionSequence)
 compiled = ENV['LOCALPUPPET_COMPILED']
 if compiled && RUBY_ENGINE == 'ruby'
   require_relative 'compiled_ruby'

@@ -175,3 +175,67 @@ def test_a_resolver_of_facter_starts_each_command_once() -> None:
     again = ["a flush", "a custom fact", "the same once more"]
     assert sum(mounts in command for command in lean["later"]) == len(again)
     assert lean["own"] == [False, False]
+
+
+OPTIONS = """
+require 'optparse'
+require 'puppet/version'
+parser = OptionParser.new
+20.times { |number| parser.on("--[no-]option#{number} X") { nil } }
+parser.on('-a', '--first') { nil }
+parser.on('--second', '-a') { nil }
+parser.on('--option3 Y') { nil }
+parser.on('--no-option3') { nil }
+parser.on('--first') { nil }
+puts parser.help, parser.top.short.transform_values(&:long), parser.top.long.transform_values(&:arg)
+"""
+
+
+def test_options_that_take_names_of_others_are_as_in_plain_ruby() -> None:
+    plain, lean = (
+        subprocess.run(["/usr/bin/ruby", *options, "-e", OPTIONS], capture_output=True, check=True)
+        for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"])
+    )
+    assert lean.stdout == plain.stdout
+    assert b"--option3 Y" in lean.stdout
+    assert b"[no-]option3" not in lean.stdout, "no name leads to it any more"
+
+
+GEMS = """
+require 'puppet'
+require 'puppet/util/feature'
+reads = 0
+Gem::Specification.singleton_class.prepend(Module.new { define_method(:reset) { reads += 1; super() } })
+features = Puppet::Util::Feature.new('puppet/feature')
+features.add(:fresh, libs: 'localpuppet_fresh')
+puts 3.times.map { features.fresh? }.inspect
+directory = ENV.fetch('GEM_HOME')
+before = reads
+Dir.mkdir(File.join(directory, 'specifications'))
+Dir.mkdir(File.join(directory, 'gems'))
+Dir.mkdir(File.join(directory, 'gems', 'fresh-1'))
+Dir.mkdir(File.join(directory, 'gems', 'fresh-1', 'lib'))
+File.write(File.join(directory, 'gems', 'fresh-1', 'lib', 'localpuppet_fresh.rb'), '')
+File.write(File.join(directory, 'specifications', 'fresh-1.gemspec'), <<~SPEC)
+  # -*- encoding: utf-8 -*-
+  # stub: fresh 1 ruby lib
+  Gem::Specification.new { |s| s.name, s.version, s.require_paths = 'fresh', '1', ['lib'] }
+SPEC
+puts features.fresh?, before
+"""
+
+
+@pytest.mark.puppet
+def test_puppet_finds_a_library_of_a_gem_that_is_installed_during_a_run(tmp_path: Path) -> None:
+    command = [
+        "/usr/bin/ruby",
+        f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb",
+        "-e",
+        GEMS,
+    ]
+    env = {**os.environ, "GEM_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    before, after, reads = done.stdout.decode().split("\n")[:3]
+    assert before == "[false, false, false]"
+    assert after == "true"
+    assert int(reads) <= 1, "the descriptions of gems were read again for each question"
