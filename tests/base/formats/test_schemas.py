@@ -65,6 +65,20 @@ SECRET = "hunter2 0123456"
             {"agent": {"run_interval": [SECRET]}},
             "agent.run_interval: must be a string or false, not a list",
         ),
+        (
+            "settings",
+            {"agent": {"run_cmd": [SECRET, 3]}},
+            r"agent\.run_cmd\[1\]: must be a string, not a number$",
+        ),
+        ("settings", {"agent": {"run_cmd": []}}, "agent.run_cmd: must not be empty$"),
+        ("settings", {"enc": ""}, "enc: must not be empty"),
+        (
+            "settings",
+            {"instance_data": {"cloud_init": {"run": SECRET}}},
+            r"cloud_init: unknown key 'run' \(did you mean 'run_dir'\?\)",
+        ),
+        ("settings", {"hooks": {"Shop": SECRET}}, "hooks: the name 'Shop' has a character"),
+        ("settings", {"hooks": {SECRET: {}}}, "hooks: the name of 15 characters has a character"),
         ("settings", {"bus": SECRET}, "bus: must be one of sqlite"),
         ("settings", {"bus": "nats://h"}, r"servers in 'buses: \{nats: \{servers: \[URL"),
         ("settings", {"nats": SECRET}, r"unknown key 'nats' \(write it below 'buses'\)"),
@@ -87,18 +101,27 @@ def test_a_message_names_key_and_type_and_no_value(
     assert "0123456" not in str(caught.value)
 
 
-def patterns(value: Any) -> list[str]:
+def with_patterns(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, list):
-        return [found for item in value for found in patterns(item)]
+        return [part for item in value for part in with_patterns(item)]
     if not isinstance(value, dict):
         return []
-    own = [value["pattern"]] if isinstance(value.get("pattern"), str) else []
-    return own + [found for item in value.values() for found in patterns(item)]
+    own = [value] if isinstance(value.get("pattern"), str) else []
+    return own + [part for item in value.values() for part in with_patterns(item)]
+
+
+def all_with_patterns() -> list[dict[str, Any]]:
+    files = sorted(Path(schemas.__file__).parent.glob("*.json"))
+    parts = [part for file in files for part in with_patterns(json.loads(file.read_text()))]
+    assert len(parts) > 4
+    return parts
 
 
 def test_no_pattern_lets_a_final_newline_through() -> None:
     """`$` matches before a last newline, too, for Python; `$(?!\\n)` means the end everywhere."""
-    files = sorted(Path(schemas.__file__).parent.glob("*.json"))
-    found = [pattern for file in files for pattern in patterns(json.loads(file.read_text()))]
-    assert len(found) > 4
-    assert [pattern for pattern in found if not pattern.endswith(r"$(?!\n)")] == []
+    patterns = [part["pattern"] for part in all_with_patterns()]
+    assert [pattern for pattern in patterns if not pattern.endswith(r"$(?!\n)")] == []
+
+
+def test_each_pattern_says_what_to_write() -> None:
+    assert [part for part in all_with_patterns() if not part.get("$comment")] == []

@@ -26,6 +26,7 @@ _SIMPLE = {
     "exclusiveMinimum": "must be more than {}",
     "maximum": "must be at most {}",
     "minLength": "must have at least {} characters",
+    "minItems": "must have at least {} entries",
     "maxLength": "must have at most {} characters",
     "pattern": "has a character that is not allowed there",
 }
@@ -68,12 +69,22 @@ def check(value: Json, *, schema: str, where: str) -> None:
     # would take gigabytes.
     error = min(islice(validator.iter_errors(value), FOUND), key=_order, default=None)
     if error is not None:
-        raise _refusal(error, where)
+        raise _refusal(_meant(error), where)
 
 
 def _order(error: "ValidationError") -> tuple[bool, list[str]]:
     # Missing keys are reported last: `Classes:` explains why `classes` is missing.
     return (error.validator == "required", [str(step) for step in error.absolute_path])
+
+
+def _meant(error: "ValidationError") -> "ValidationError":
+    """Return the error in the alternative that has the value's type; without one, the error."""
+    inner = [
+        part
+        for part in error.context or ()
+        if part.relative_path or part.validator not in ("type", "const")
+    ]
+    return min(inner, key=_order, default=error)
 
 
 def _refusal(error: "ValidationError", where: str) -> InvalidInputError:
@@ -95,8 +106,6 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         return f"must be {wanted}, not {_type_of(instance)}", ""
     if error.validator == "anyOf":
         forms = [_form(form) for form in rule]
-        if _type_of(instance) in forms:
-            return f"must not be {_type_of(instance)} of this form", ""
         return f"must be {' or '.join(forms)}, not {_type_of(instance)}", ""
     if error.validator == "additionalProperties":
         known = cast("dict[str, Any]", error.schema).get("properties", {})
@@ -109,9 +118,13 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         return f"has too many entries: {len(instance)}, at most {rule}", ""
     if error.validator == "enum":
         return f"must be one of {', '.join(map(str, rule))}", ""
+    if error.validator in ("minLength", "minItems") and rule == 1:
+        return "must not be empty", ""
     simple = _SIMPLE.get(str(error.validator))
     if simple is not None:
-        return simple.format(rule), ""
+        is_name = "propertyNames" in error.schema_path
+        name = f"the name {shown_key(instance)} " if is_name else ""
+        return name + simple.format(rule), ""
     # The library's own message repeats the value, which may be a secret.
     return f"has an invalid form for a {type_names[type(instance)]}", ""
 
