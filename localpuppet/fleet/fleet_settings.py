@@ -214,7 +214,7 @@ class TwoSides(JsonRecord):
 
 
 def _timer(value: object) -> float | None:
-    return None if value is False else parse_duration(str(value), what="time")
+    return None if value is False else parse_duration(str(value))
 
 
 def _command(value: str | list[str]) -> tuple[str, ...]:

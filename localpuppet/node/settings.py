@@ -36,7 +36,7 @@ SYSTEM_STATE = Path("/var/lib/localpuppet")
 FILE = "localpuppet.yaml"
 Section = TypeVar("Section", bound=JsonRecord)
 # The type of a setting: a time, as people write it.
-Seconds = Annotated[float, JsonForm(lambda text: parse_duration(str(text), what="time"))]
+Seconds = Annotated[float, JsonForm(lambda text: parse_duration(str(text)))]
 
 
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:

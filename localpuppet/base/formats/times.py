@@ -13,7 +13,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 
 
-def parse_duration(text: str, *, what: str) -> float:
+def parse_duration(text: str, *, where: str = "") -> float:
     """Return the seconds of `90`, `1.5`, `30m`, `1h30m`, `2d`.
 
     Raises:
@@ -24,12 +24,13 @@ def parse_duration(text: str, *, what: str) -> float:
     plain = len(parts) == 1 or all(unit for _, unit in parts)
     if not parts or whole != text or not plain:
         raise InvalidInputError(
-            f"{text[:40]!r} is an invalid {what}",
+            f"{text[:40]!r} is an invalid time",
+            where=where,
             hint="a positive time such as 90, 30m, 1h30m or 3d",
         )
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not 0 < seconds <= LONGEST:
-        raise InvalidInputError(f"the {what} must be positive and at most ten years")
+        raise InvalidInputError("must be positive and at most ten years", where=where)
     return seconds
 
 

@@ -51,7 +51,7 @@ def lease_command(
     from localpuppet.base.machine.guarded_command import GuardedProcess
     from localpuppet.fleet.bus.layout import parse_lease_name
 
-    patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
+    patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, where="--wait-timeout")
     lease = parse_lease_name(name)
     # A separate process group lets a signal reach the command's children; on a terminal, it would
     # keep the command from reading input.

@@ -443,7 +443,7 @@ def assign_command(
         classes=classes,
         allow_older=given["allow_older"],
     )
-    patience = parse_duration(given["wait_timeout"], what="--wait-timeout")
+    patience = parse_duration(given["wait_timeout"], where="--wait-timeout")
     fleet = FleetApp(node)
     observer = render.observer(quiet=as_json, title=f"{args.release} for {whom(names)}")
 

@@ -82,7 +82,7 @@ def trigger_command(
     from localpuppet.fleet.triggers.sending import Outgoing
 
     fleet = FleetApp(node)
-    seconds = parse_duration(ttl, what="ttl")
+    seconds = parse_duration(ttl, where="--ttl")
     if not 1 <= seconds <= MAX_TRIGGER_TTL:
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TRIGGER_TTL // 3600}h")
     call = Outgoing(
@@ -92,7 +92,7 @@ def trigger_command(
         keyprefix=FleetApp(node).settings.agent.keyprefix,
         keyttl=int(seconds),
     )
-    patience = parse_duration(wait_timeout, what="--wait-timeout") if wait else None
+    patience = parse_duration(wait_timeout, where="--wait-timeout") if wait else None
     sent, ends = run(_trigger(fleet, call, patience, quiet=as_json))
     problems = [name for name, end in ends.items() if end is None or not succeeded(end["outcome"])]
     if as_json:
@@ -253,7 +253,7 @@ def runonce_command(
     from localpuppet.fleet.requests.request import RunOnce
 
     args = RunOnce(noop=noop, tags=split_tags(tags))
-    given = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
+    given = None if wait_timeout is None else parse_duration(wait_timeout, where="--wait-timeout")
     if not wait and (given or 0) > MAX_REQUEST_LIFE:
         raise click.UsageError(f"--wait-timeout must be at most {MAX_REQUEST_LIFE // 60}m")
     patience = REPLY_PATIENCE if wait or given is None else given

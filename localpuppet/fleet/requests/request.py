@@ -228,7 +228,7 @@ def _secrets(value: Json | Mapping[str, Json], place: str) -> Iterator[str]:
 
 
 def _length(text: str) -> str:
-    parse_duration(text, what="length")
+    parse_duration(text)
     return text
 
 
@@ -245,7 +245,7 @@ class Disable(converter.Message):
     @property
     def seconds(self) -> float | None:
         """Return the length in seconds."""
-        return None if self.length is None else parse_duration(self.length, what="length")
+        return None if self.length is None else parse_duration(self.length)
 
     def __post_init__(self) -> None:
         """Check that a rollout's hold has a length."""

@@ -123,7 +123,7 @@ def apply_command(
     node: NodeApp = ctx.obj
     if despite_hold and not noop:
         raise click.UsageError("--despite-hold requires --noop")
-    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
+    seconds = None if timeout is None else parse_duration(timeout, where="--timeout")
     run_options = RunOptions(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
@@ -286,7 +286,7 @@ def try_command(
     from localpuppet.node.runs.options import RunOptions
 
     node: NodeApp = ctx.obj
-    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
+    seconds = None if timeout is None else parse_duration(timeout, where="--timeout")
     options = RunOptions(
         noop=flags["noop"],
         tags=None,

@@ -52,7 +52,7 @@ def disable_command(
       localpuppet disable web01.example.com -m 'change 42' --for 1h
     """
     only_here(selection, __owner=owner)
-    seconds = None if length is None else parse_duration(length, what="length of a hold")
+    seconds = None if length is None else parse_duration(length, where="--for")
     if selection:
         return node.additions.ask(
             selection, "disable", as_json=as_json, message=message, length=length

@@ -63,7 +63,7 @@ def status_command(
         return node.additions.ask(selection, "status", as_json=as_json)
     if wait_timeout is not None and not wait:
         raise click.UsageError("--wait-timeout requires --wait")
-    seconds = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
+    seconds = None if wait_timeout is None else parse_duration(wait_timeout, where="--wait-timeout")
     records = node.records
     status: Status | None = None
     directory: RunDirectory | None = None

@@ -65,7 +65,7 @@ class ReleaseSource(Value):
             if key in raw and not required:
                 raise InvalidInputError(f"{key} needs require_signed: {why}", where=where)
         with errors_at(f"{where}.fresh"):
-            fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
+            fresh = parse_duration(raw["fresh"]) if "fresh" in raw else None
         return cls(
             name=name,
             url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),

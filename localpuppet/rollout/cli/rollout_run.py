@@ -211,7 +211,7 @@ def _delivery(node: NodeApp, given: dict[str, Any]) -> rollout_options.Delivery 
 
 def _seconds(given: dict[str, Any], name: str) -> float | None:
     text = given[name]
-    return None if text is None else parse_duration(text, what=f"--{name.replace('_', '-')}")
+    return None if text is None else parse_duration(text, where=f"--{name.replace('_', '-')}")
 
 
 def _checks(texts: tuple[str, ...]) -> tuple[Check, ...]:
@@ -489,7 +489,7 @@ def plan_command(node: NodeApp, /, form: str | None, **given: Any) -> int:  # no
     with order.without_collector():
         selection = selected(node, given, acts=False)
     nodes = sorted({name for group in selection.groups for name in group})
-    seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
+    seconds = parse_duration(given["wait_timeout"], where="--wait-timeout")
     comparisons = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
     if form == "json":
         rows = [{"node": name, **_to_dict(answer)} for name, answer in comparisons.items()]

@@ -113,7 +113,7 @@ class NodeAction(Value):
         line = partial(parse_line, what="reason")
         length = form.get("length", "").strip()
         if length:
-            parse_duration(length, what="length of a hold")
+            parse_duration(length, where="length of the hold")
         return cls(
             action=action, nodes=nodes, message=line(form.get("message", "").strip()), length=length
         )
