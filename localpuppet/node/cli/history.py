@@ -1,10 +1,11 @@
 """`localpuppet history`, `logs`, `report`, `why`: the record of runs, for people and programs."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -395,6 +396,7 @@ def _why(
         return render.user_text(value) if value not in (None, "") else ""
 
     digest = field_text("input_sha256")
+    command: Any = request.get("command") or ()
     rows = [
         ("Cause", field_text("cause")),
         ("User", field_text("user")),
@@ -411,7 +413,7 @@ def _why(
         ("Environment", field_text("environment")),
         ("Instance facts", field_text("instance_facts")),
         ("Noop", "yes" if request.get("noop") else ""),
-        ("Command", field_text("command").replace(", ", " ") if full else ""),
+        ("Command", render.user_text(shlex.join(map(str, command))) if full else ""),
     ]
     return render.pairs(rows)
 

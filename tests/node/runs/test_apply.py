@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -272,6 +273,9 @@ def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
     status = node.status()
     assert (status["partial"], status["part"]) == (True, "--skip_tags=web")
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
+    typed = re.search(r"^Command +(.*)$", node.run("why", "--full").out, re.MULTILINE)
+    assert typed is not None
+    assert shlex.split(typed[1]) == node.run("why", "--json").json["request"]["command"]
 
 
 def test_tags_in_puppet_conf_count_until_the_command_line_replaces_them(node: Node) -> None:
