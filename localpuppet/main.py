@@ -199,15 +199,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _prepare_output()
     try:
+        code = _call(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except Exception as error:  # the last resort of the program, so that no traceback is shown
+        if os.environ.get("LOCALPUPPET_TRACEBACK"):
+            raise
+        return report_unexpected(error)
+    if argv is None:
+        gc.freeze()  # the kernel frees a process faster than its last collection
+    return code
+
+
+def _call(argv: Sequence[str] | None) -> int:
+    out = sys.stdout
+    try:
         result = cli.main(
             args=None if argv is None else list(argv),
             prog_name="localpuppet",
             standalone_mode=False,
         )
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        if argv is None:
-            gc.freeze()  # the kernel frees a process faster than its last collection
     except (click.Abort, KeyboardInterrupt):
         render.fail("stopped")
         return 130
@@ -216,10 +227,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LocalpuppetError as error:
         render.fail(str(error))
         return error.exit_code
-    except Exception as error:  # the last resort of the program, so that no traceback is shown
-        if os.environ.get("LOCALPUPPET_TRACEBACK"):
+    except SystemExit:
+        if sys.stdout is out:
             raise
-        return report_unexpected(error)
+        raise BrokenPipeError from None  # click wrapped the stream, and would exit 1
     return result if isinstance(result, int) else 0
 
 
@@ -275,7 +286,8 @@ def _right_option(error: click.NoSuchOption, command: click.Command) -> str:
 def report_unexpected(error: Exception) -> int:
     """Report an exception that no command handled: an error of the machine, or a bug."""
     if isinstance(error, BrokenPipeError):
-        render.drop_stream(sys.stdout)  # the reader closed the pipe, as `head` does
+        for stream in (sys.stdout, sys.stderr):  # the reader closed the pipe, as `head` does
+            render.drop_stream(stream)
         return 141
     if isinstance(error, OSError):
         render.drop_stream(sys.stdout)

@@ -357,10 +357,10 @@ class PuppetProbe(Value):
             )
         except sh.TimeoutException as error:
             raise PuppetMissingError(f"no answer within {TIMEOUT} s", where=str(command)) from error
-        except (sh.ForkException, OSError) as error:
+        except (sh.ForkException, sh.CommandNotFound, OSError) as error:
             raise PuppetMissingError("cannot be executed", where=str(command)) from error
-        except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
-            error_text = getattr(error, "stderr", b"") or str(error).encode()
+        except sh.ErrorReturnCode as error:
+            error_text = error.stderr or str(error).encode()
             text = last_words(without_probed_ruby(error_text), most=200)
             hint = f"check puppet.conf with '{command} {' '.join(arguments[:2])}'"
             if "must be lower case" in text:

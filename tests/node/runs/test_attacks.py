@@ -124,10 +124,14 @@ def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> No
     assert status["failure_cause"]["error"].startswith("ENC failed: ")
     assert "'localpuppet check'" in node.run("status").out
     broken = node.write("not-a-program", "rubbish", 0o755)
-    for command in ("/nonexistent/puppet", str(broken)):
+    for command, problem in (
+        ("/nonexistent/puppet", "cannot find OpenVox or Puppet"),
+        (str(broken), "cannot be executed"),
+        (str(node.root), "cannot be executed"),
+    ):
         node.settings(puppet={"command": command})
         node.run("apply", code=1)
-        assert command in node.status()["reason"]
+        assert f"{command}: {problem}" in node.status()["reason"]
     node.settings()
     heals(node)
 
@@ -151,6 +155,27 @@ def test_closed_streams_are_not_reported_as_a_bug(node: Node, stream: str) -> No
     shown = shell(f"{environment} {sys.executable} -m localpuppet status {stream}; echo code $?")
     assert "bug" not in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "stream"),
+    [("--help", "stdout"), ("release", "stdout"), ("history", "stdout"), ("x", "stderr")],
+)
+def test_a_closed_pipe_has_an_exit_code_and_no_message(node: Node, words: str, stream: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *words.split()],
+        env=node.environment(),
+        stdout=writer if stream == "stdout" else subprocess.PIPE,
+        stderr=writer if stream == "stderr" else subprocess.PIPE,
+        check=False,
+        timeout=PATIENCE,
+    )
+    os.close(writer)
+    assert done.returncode == 141
+    assert not done.stdout
+    assert not done.stderr
 
 
 def test_a_tag_that_is_a_link_to_trunk_is_refused(node: Node) -> None:
