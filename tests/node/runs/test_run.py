@@ -104,7 +104,7 @@ def test_durations_are_parsed_and_shown_with_units() -> None:
     parsed = {"90": 90, "1.5": 1.5, "30m": 1800, "1h30m": 5400, "2d": 172800}
     assert {text: parse_duration(text) for text in parsed} == parsed
     for text in ("", "-5", "0", "nan", "inf", "1e3", "5x", "5 m", "1h30", "99999w"):
-        with pytest.raises(InvalidInputError, match="^--timeout: .*(time|years)"):
+        with pytest.raises(InvalidInputError, match=r"^--timeout: .*(time|years)"):
             parse_duration(text, where="--timeout")
     shown = {0.41: "0.4s", 5: "5s", 12.3: "12s", 200: "3m 20s"}
     shown |= {1800: "30m", 7500: "2h 5m", 90000: "1d 1h"}
