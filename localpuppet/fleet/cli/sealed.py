@@ -303,7 +303,8 @@ def set_command(
     its recipient, it is shown with its key and asks: a pull request may have put it there.
 
     A new group is shown with all keys and asks first; you must be one of its operators. It gets the
-    operators of the other groups unless you name some.
+    operators of the other groups unless you name some. A node with a bad key is left out, as by
+    'reseal', and the command fails after the value is sealed.
 
     Names of keys, groups and nodes are readable by everybody who has the release.
 
@@ -323,9 +324,11 @@ def set_command(
     else:
         raise click.UsageError("a new value needs --for: role=db, names of nodes, or all")
     group = clone.tree.group(name)
-    made = []
+    clone.tree.refuse_twins(path, name)
+    made: list[SealedGroup] = []
+    faults: list[InvalidInputError] = []
     if group is None:
-        group = _made(clone, parse_rule(rule or "", where="--for"), **given)
+        group, faults = _made(clone, parse_rule(rule or "", where="--for"), **given)
         made = [group]
     else:
         _refuse_other_rule(group, rule)
@@ -342,6 +345,8 @@ def set_command(
         render.emit_json({"schema": 1, **_record(value, group), "made": bool(made)})
     else:
         render.emit(group_line(group))
+    if faults:
+        raise faults[0]
 
 
 def _refuse_other_rule(group: SealedGroup, rule: str | None) -> None:
@@ -359,8 +364,8 @@ def _made(
     members: Sequence[str],
     operators: Sequence[str],
     yes: bool,
-) -> SealedGroup:
-    """Return a new group, which a person has approved."""
+) -> tuple[SealedGroup, list[InvalidInputError]]:
+    """Return a new group, which a person has approved, and why nodes are left out of it."""
     named = parse_keys(members, "member")
     wanted = nodes_of_rules(clone.node, [rule], named)
     people = parse_keys(operators, "operator", plugins=True)
@@ -369,7 +374,11 @@ def _made(
     nodes = named if wanted is None else wanted[rule]
     # Where a file is gone, a new group with an earlier serial would undo what was revoked.
     last = clone.last_serial(parse_group_name(rule.replace(",", "+")))
-    group = authoring.new_group(rule, members=nodes, operators=people, after=last)
+    group, faults = authoring.new_group_of_good_keys(
+        rule, members=nodes, operators=people, others=[*clone.tree.groups()], after=last
+    )
+    for fault in faults:
+        render.say(f"left out: {fault}", err=True)
     if replace(group, members=()).opened_by(clone.identities) is None:
         raise InvalidInputError(
             "only an operator makes a group, and your identities open none of its operators' keys",
@@ -380,7 +389,7 @@ def _made(
     show_keys(group)
     confirm(f"make the group {group.name}", yes=yes)
     clone.trust.approve(group, [head_of(group), *holders_of(group)])
-    return group
+    return group, faults
 
 
 def _known_operators(clone: SealedClone) -> authoring.Keys:

@@ -1,6 +1,6 @@
 """`localpuppet sealed reseal`, `resolve`, `remove`, `revoke` and `exposed`: who opens a group."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,10 @@ def reseal_command(
     for group in groups:
         wanted = wanted_of[group.name]
         difference = authoring.compare_members(group, wanted)
-        found = _faults(group, wanted, difference, owners, pools, given["replaced"])
+        found = authoring.faults_of_keys(
+            group, wanted, difference, owners, pools=pools, replaced=given["replaced"]
+        )
+        _show_left_out(found.values())
         faults += found.values()
         joined = {*difference.new, *difference.rotated, *difference.replaced} - {*found}
         if not (joined or difference.gone or operators):
@@ -133,29 +136,9 @@ def reseal_command(
         raise faults[0]
 
 
-def _faults(
-    group: SealedGroup,
-    wanted: authoring.Keys,
-    difference: authoring.MemberDifference,
-    owners: Mapping[str, Collection[str]],
-    pools: Sequence[Sequence[str]],
-    replaced: Collection[str],
-) -> dict[str, InvalidInputError]:
-    """Show and return the nodes that must not join a group with their keys."""
-    faults = {}
-    for name in (*difference.new, *difference.rotated, *difference.replaced):
-        known = group.by_name.get(name)
-        same = {name, *(known.names if known else ())}.union(*(one for one in pools if name in one))
-        fault = authoring.fault_of_key(wanted[name][0], name, {*owners[wanted[name][0]]} - same)
-        hint = f"on {name}: 'localpuppet keys init --sealing --replace'"
-        if not fault and name in difference.replaced and name not in replaced:
-            fault = "another key than before, which no entry proves"
-            hint = f"if it was reinstalled: --replace {name}"
-        if fault:
-            where = f"group {group.name}: {name}"
-            faults[name] = InvalidInputError(fault, where=where, hint=hint)
-            render.say(f"left out: {faults[name]}", err=True)
-    return faults
+def _show_left_out(faults: Iterable[InvalidInputError]) -> None:
+    for fault in faults:
+        render.say(f"left out: {fault}", err=True)
 
 
 @command("resolve")

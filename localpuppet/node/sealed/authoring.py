@@ -92,12 +92,39 @@ def owners_of_keys(groups: Iterable[SealedGroup], rules: Iterable[Keys]) -> dict
     return owners
 
 
-def fault_of_key(key: AgeRecipient, name: str, others: Collection[str]) -> str:
-    """Return why nothing must be sealed to the key of a node; empty if it is good.
+def faults_of_keys(
+    group: SealedGroup,
+    wanted: Keys,
+    difference: MemberDifference,
+    owners: Mapping[str, Collection[str]],
+    *,
+    pools: Sequence[Sequence[str]] = (),
+    replaced: Collection[str] = (),
+) -> dict[str, InvalidInputError]:
+    """Return the nodes that must not join a group with their keys.
 
     Args:
-        others: The names of other holders of this key.
+        owners: See `owners_of_keys`.
     """
+    faults = {}
+    for name in (*difference.new, *difference.rotated, *difference.replaced):
+        known, key = group.by_name.get(name), wanted[name][0]
+        same = {name, *(known.names if known else ())}.union(*(one for one in pools if name in one))
+        others = {*owners[key]} - same
+        fault = _fault_of_key(key, name, others)
+        place = "one of them" if others and others <= {*difference.new} else name
+        hint = f"on {place}: 'localpuppet keys init --sealing --replace'"
+        if not fault and name in difference.replaced and name not in replaced:
+            fault = "another key than before, which no entry proves"
+            hint = f"if it was reinstalled: --replace {name}"
+        if fault:
+            where = f"group {group.name}: {name}"
+            faults[name] = InvalidInputError(fault, where=where, hint=hint)
+    return faults
+
+
+def _fault_of_key(key: AgeRecipient, name: str, others: Collection[str]) -> str:
+    """Return why nothing must be sealed to the key of a node; empty if it is good."""
     if others:
         return f"{min(others)} and {name} have one key"
     try:
@@ -125,6 +152,17 @@ def new_group(rule: str, *, members: Keys, operators: Keys, after: int = 0) -> S
         members=(),
     )
     return with_keys(group, identity, members=members, operators=operators)
+
+
+def new_group_of_good_keys(
+    rule: str, *, members: Keys, operators: Keys, others: Iterable[SealedGroup], after: int
+) -> tuple[SealedGroup, list[InvalidInputError]]:
+    """Return a new group beside others, and why nodes with bad keys are left out of it."""
+    empty = new_group(rule, members={}, operators=operators)
+    owners = owners_of_keys([*others, empty], [members])
+    faults = faults_of_keys(empty, members, compare_members(empty, members), owners)
+    good = {name: keys for name, keys in members.items() if name not in faults}
+    return new_group(rule, members=good, operators=operators, after=after), [*faults.values()]
 
 
 def with_keys(

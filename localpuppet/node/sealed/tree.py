@@ -112,6 +112,14 @@ class SealedTree:
         """Yield all values, sorted by path."""
         yield from filter(None, map(self.value, self.paths()))
 
+    def refuse_twins(self, path: str, group: str) -> None:
+        """Reject a new value or group if another name differs only by case.
+
+        A clone on a file system that ignores case would have one file for both.
+        """
+        _refuse_twin(path, self.paths(), folder="values")
+        _refuse_twin(group, self.group_names(), folder="groups")
+
     def refuse_others(self) -> None:
         """Reject files that are neither a group nor a value, such as an editor's plaintext."""
         known = len(self.group_names()) + len(self.paths())
@@ -193,6 +201,18 @@ class SealedOpener:
             if any(name in one.names or one.recipient in keys for one in group.members)
             and self.identity(group) is None
         )
+
+
+def _refuse_twin(name: str, names: Sequence[str], *, folder: str) -> None:
+    for other in names if name not in names else ():
+        pairs = zip(name.split("/"), other.split("/"), strict=False)
+        mine, theirs = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+        if mine and mine.lower() == theirs.lower():
+            raise InvalidInputError(
+                f"differs from {other} only by case",
+                where=f"{PREFIX}/{folder}/{name}{_SUFFIX}",
+                hint="choose another name: some file systems would mix the two",
+            )
 
 
 def _read(directory: Path, name: str) -> bytes | None:

@@ -537,6 +537,45 @@ def test_a_node_with_a_bad_key_is_left_out_and_keeps_no_other_one_out(
     assert (cure in again.err, "Traceback" in again.err) == (True, False)
 
 
+def test_a_bad_key_leaves_its_node_out_of_a_new_group_only(author: Author) -> None:
+    keys = {
+        "db01": NODES["db01"].recipient,
+        "evil1": ALICE.recipient,
+        "evil2": LOW_ORDER,
+        "twin1": THIEF.recipient,
+        "twin2": THIEF.recipient,
+    }
+    members = [f"--member={name}.example.com={key}" for name, key in keys.items()]
+    people = f"--operator=alice={ALICE.recipient}"
+    words = ("set", "db::password", "--for", "role=db", *members, people, "--yes")
+    done = author.run(*words, given="hunter2", mine=True)
+    assert (done.code, done.out) == (2, "group role=db: 1 node (db01), operators alice\n"), done.err
+    left = re.findall(r"^left out: group role=db: ([a-z0-9]+)\.", done.err, re.M)
+    assert left == [name for name in keys if name != "db01"], done.err
+    twins = "twin1.example.com and twin2.example.com have one key (on one of them: 'localpuppet"
+    assert (twins in done.err, "+ node evil" in done.err) == (True, False)
+    assert author.run("get", "db::password", mine=True).out == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("DB::password", "--for", "role=db"), "values/common/DB::password.yaml"),
+        (("db::key", "--for", "role=db", "--level", "Common"), "values/Common/db::key.yaml"),
+        (("db::key", "--for", "role=DB"), "groups/role=DB.yaml"),
+    ],
+)
+def test_names_that_differ_only_by_case_are_refused(
+    author: Author, words: tuple[str, ...], named: str
+) -> None:
+    author.make("db01")
+    people = f"--operator=alice={ALICE.recipient}"
+    more = () if words[2] == "role=db" else (people, "--yes")
+    done = author.run("set", *words, *more, given="x", mine=True)
+    assert (done.code, f"sealed/{named}: differs from" in done.err) == (2, True), done.err
+    author.run("set", "db::password2", "--for", "role=db", given="x", code=0)
+
+
 def test_a_compiled_catalog_names_what_is_not_sensitive(author: Author) -> None:
     author.make("db01")
     for key, kind in (("db::plain", "plain"), ("db::kept", "string")):
