@@ -34,6 +34,10 @@ MAX_SHOWN_FILE = 256 * 1024
 MAX_SHOWN_TEXTS = 64 * 1024 * 1024
 # Bytes of all differences, which are in memory until the end.
 MAX_DIFFERENCES = 256 * 1024 * 1024
+# Bytes of what a node shows that did not compile before: all of its catalog is added.
+MAX_FIXED_DIFFERENCE = 256 * 1024
+# Forbidden differences that are named, each with its nodes.
+MAX_VIOLATIONS = 500
 # A blob has less than this when it is unpacked: four times an answer of the compiler, whose texts
 # are written as ASCII in JSON within JSON.
 MAX_CACHED = 256 * 1024 * 1024

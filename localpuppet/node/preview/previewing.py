@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, islice
 from zlib import crc32
 
@@ -72,8 +73,12 @@ from localpuppet.node.puppet.command_line import file_name
 _FACT = re.compile(r"(?:.*?/)?(?:lib/facter/.+\.rb|facts\.d/[^/]+)", re.DOTALL)
 _TYPE = re.compile(r"(?:.*?/)?lib/puppet/type/([a-z]\w*)(?:\.rb|/.+)", re.DOTALL)
 _PROVIDER = re.compile(r"(?:.*?/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)", re.DOTALL)
+_MODULE = re.compile(r"((?:.*?/)?)lib/", re.DOTALL)
 # All other Ruby may be loaded on a node. Functions are not: the catalogs that call them read them.
 _HELPER = re.compile(r"((?:.*?/)?)lib/(?!puppet/(?:parser/)?functions/).+", re.DOTALL)
+_RUBY = re.compile(r"(?:.*?/)?lib/(?!puppet/(?:parser/)?functions/)(.+)\.rb", re.DOTALL)
+# What Ruby code names of other code: `type(:thing)`, `'puppet_x/thing/client'`.
+_MENTION = re.compile(rb"""\btype\((:['"]?\w+)|['"]([\w./-]{1,1024})['"]""", re.ASCII)
 # What a Deferred call can name, of a release: a node reads it while it applies its catalog.
 _CALLED = re.compile(r"(?:.*?/)?(?:lib|functions|templates|files)/.+", re.DOTALL)
 
@@ -344,12 +349,13 @@ class BlindChange(Value):
 
 def blind_changes(before: ReleaseIndex, after: ReleaseIndex) -> list[BlindChange]:
     """Return the changed files whose effect no catalog shows, sorted."""
+    code = _NodeCode((before, after))
     changes: list[BlindChange] = []
     for name in sorted(before.states.keys() | after.states.keys()):
         states = before.states.get(name), after.states.get(name)
         if states[0] == states[1] or DIRECTORY in states:
             continue
-        changes += _blind(name, (before, after))
+        changes += _blind(name, code)
     return changes
 
 
@@ -372,37 +378,79 @@ def blind_spots(
         yield BlindSpot(files=tuple(names), reason=reason, nodes=nodes)
 
 
-def _blind(name: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> Iterator[BlindChange]:
+def _blind(name: str, code: "_NodeCode") -> Iterator[BlindChange]:
     if _FACT.fullmatch(name):
         yield BlindChange(file=name, reason="a custom fact changed", types=None)
         return
     for pattern, what in ((_TYPE, "type"), (_PROVIDER, "provider")):
-        if match := pattern.fullmatch(name):
-            types = frozenset((match[1],))
-            yield BlindChange(file=name, reason=f"a custom {what} changed", types=types)
+        if pattern.fullmatch(name):
+            reason = f"a custom {what} changed"
+            yield BlindChange(file=name, reason=reason, types=code.concerned(name))
             return
-    match = _HELPER.fullmatch(name)
-    if match is not None:
+    if _HELPER.fullmatch(name) is not None:
         reason = "code that custom types, providers or facts use changed"
-        yield BlindChange(file=name, reason=reason, types=_types_of(match[1], indexes))
+        yield BlindChange(file=name, reason=reason, types=code.concerned(name))
     if _CALLED.fullmatch(name):
         reason = "a Deferred function may use it on the node"
         yield BlindChange(file=name, reason=reason, types=frozenset((DEFERRED.lower(),)))
 
 
-def _types_of(module: str, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> frozenset[str] | None:
-    """Return the types that a module has code for; `None` if it has custom facts, too."""
-    types = set()
-    for index in indexes:
-        for name in index.states:
-            if not name.startswith(f"{module}lib/"):
+class _NodeCode:
+    """The Ruby code of two releases that nodes load, and which file uses which."""
+
+    def __init__(self, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> None:
+        self._indexes = indexes
+        self._types: dict[str, set[str]] = {}  # by module
+        self._facts: set[str] = set()
+        for name in {name for index in indexes for name in index.states}:
+            if (module := _MODULE.match(name)) is None:
                 continue
             if _FACT.fullmatch(name):
-                return None
-            match = _TYPE.fullmatch(name) or _PROVIDER.fullmatch(name)
-            if match:
-                types.add(match[1])
-    return frozenset(types)
+                self._facts.add(module[1])
+            elif kind := _TYPE.fullmatch(name) or _PROVIDER.fullmatch(name):
+                self._types.setdefault(module[1], set()).add(kind[1])
+
+    def concerned(self, name: str) -> frozenset[str] | None:
+        """Return the types whose code a changed file may alter; `None` if it may alter facts.
+
+        A helper may alter all that its module has. Other modules name what they use.
+        """
+        types, waiting, known = set[str](), [name], {name}
+        while waiting:
+            one = waiting.pop()
+            mention = ""
+            if kind := _TYPE.fullmatch(one) or _PROVIDER.fullmatch(one):
+                types.add(kind[1])
+                mention = f":{kind[1]}"
+            elif helper := _HELPER.fullmatch(one):
+                if helper[1] in self._facts:
+                    return None
+                types |= self._types.get(helper[1], set())
+                mention = match[1] if (match := _RUBY.fullmatch(one)) else ""
+            fresh = self._users.get(mention, set()) - known
+            known |= fresh
+            waiting += fresh
+        return frozenset(types)
+
+    @cached_property
+    def _users(self) -> dict[str, set[str]]:
+        """What Ruby code names of other code, `:type` or `path/without/rb` → the files that do."""
+        ruby = [
+            (index, name, match[1])
+            for index in self._indexes
+            for name, state in index.states.items()
+            if state not in (DIRECTORY, BROKEN) and (match := _RUBY.fullmatch(name))
+        ]
+        wanted = {path for _, _, path in ruby}
+        wanted |= {f":{kind}" for kinds in self._types.values() for kind in kinds}
+        users: dict[str, set[str]] = {}
+        for index, name, _ in ruby:
+            for texts in {*_MENTION.findall(index.read(name))}:
+                text = b"".join(texts).decode("ascii").replace(":'", ":").replace(':"', ":")
+                text = text.rpartition("lib/")[2].lstrip("./").removesuffix(".rb")
+                if text in wanted:
+                    users.setdefault(text, set()).add(name)
+        return users
 
 
 @dataclass(slots=True, eq=False)

@@ -34,7 +34,11 @@ from localpuppet.node.preview.difference import (
     ResourceChange,
     class_title,
 )
-from localpuppet.node.preview.preview_limits import MAX_DIFFERENCES
+from localpuppet.node.preview.preview_limits import (
+    MAX_DIFFERENCES,
+    MAX_FIXED_DIFFERENCE,
+    MAX_VIOLATIONS,
+)
 
 SCHEMA = 2
 
@@ -64,6 +68,7 @@ class ChangeGroup(Value):
             there are several nodes.
         restarts: The services that restart on the first of these nodes, sorted.
         fixed: Whether these nodes compile after the change only; then all they have is added.
+        left_out: How many classes and resources of such nodes the difference does not show.
     """
 
     difference: CatalogDifference
@@ -71,6 +76,7 @@ class ChangeGroup(Value):
     roles: tuple[str, ...] = ()
     restarts: tuple[str, ...] = ()
     fixed: bool = False
+    left_out: int = 0
 
 
 class NodeFailure(Value):
@@ -343,18 +349,30 @@ class _OpenGroup:
     first: CatalogDifference
     restarts: tuple[tuple[str, ...], tuple[str, ...]]
     fixed: bool
+    left_out: int
     nodes: list[str] = field(default_factory=list)
     roles: set[str] = field(default_factory=set)
 
 
+# The reference of violations beyond the limit: no resource has a blank before its bracket.
+_MORE = "further resources"
+
+
 @dataclass(slots=True, eq=False)
 class DifferenceGrouping:
-    """Groups the differences of nodes, which are in memory until the end: at most `most` bytes."""
+    """Groups the differences of nodes, which are in memory until the end: at most `most` bytes.
+
+    A node that compiles after the change only shows at most `most_fixed` bytes of its catalog, and
+    all such nodes together half of `most`.
+    """
 
     forbidden: Sequence[ForbiddenChange] = ()
     most: int = MAX_DIFFERENCES
+    most_fixed: int = MAX_FIXED_DIFFERENCE
+    most_violations: int = MAX_VIOLATIONS
     _groups: dict[tuple[bool, bytes], _OpenGroup] = field(default_factory=dict, init=False)
     _bytes: int = field(default=0, init=False)
+    _fixed: int = field(default=0, init=False)
     _violations: dict[tuple[int, str], set[str]] = field(default_factory=dict, init=False)
 
     def add(
@@ -377,26 +395,39 @@ class DifferenceGrouping:
         general = placeholders.difference(difference)
         packed = _packed(general)
         key = fixed, hashlib.sha256(packed).digest()
-        self._bytes += 0 if key in self._groups else len(packed)
+        if key not in self._groups:
+            shown = difference
+            if fixed:
+                shown = _beginning(difference, min(self.most_fixed, self.most // 2 - self._fixed))
+                general = placeholders.difference(shown)
+                self._fixed += len(_packed(general))
+            else:
+                self._count(len(packed), node)
+            own = restarts()
+            services = own, tuple(sorted(map(placeholders.text, own)))
+            left_out = len([*_lines(difference)]) - len([*_lines(shown)])
+            self._groups[key] = _OpenGroup(general, shown, services, fixed, left_out)
+        group = self._groups[key]
+        group.nodes.append(node)
+        if role:
+            group.roles.add(role)
+        for number, rule in enumerate(self.forbidden):
+            for change in _lines(difference):
+                if _violates(change, rule, fixed=fixed):
+                    violation = number, placeholders.text(change.reference)
+                    if len(self._violations) >= self.most_violations:
+                        # Each names its nodes: what comes now is one for each rule.
+                        violation = violation if violation in self._violations else (number, _MORE)
+                    self._violations.setdefault(violation, set()).add(node)
+
+    def _count(self, size: int, node: str) -> None:
+        self._bytes += size
         if self._bytes > self.most:
             raise InvalidInputError(
                 f"the differences have more than {self.most} bytes",
                 where=node,
                 hint="leave some out with '--ignore', or preview a part with '--shard'",
             )
-        if key not in self._groups:
-            own = restarts()
-            services = own, tuple(sorted(map(placeholders.text, own)))
-            self._groups[key] = _OpenGroup(general, difference, services, fixed)
-        group = self._groups[key]
-        group.nodes.append(node)
-        if role:
-            group.roles.add(role)
-        for number, rule in enumerate(self.forbidden):
-            for change in (*difference.resources, *_classes(difference)):
-                if _violates(change, rule, fixed=fixed):
-                    reference = placeholders.text(change.reference)
-                    self._violations.setdefault((number, reference), set()).add(node)
 
     def groups(self) -> tuple[ChangeGroup, ...]:
         """Return the groups, the largest first."""
@@ -407,6 +438,7 @@ class DifferenceGrouping:
                 roles=tuple(sorted(group.roles)),
                 restarts=group.restarts[len(group.nodes) > 1],
                 fixed=group.fixed,
+                left_out=group.left_out,
             )
             for group in self._groups.values()
         )
@@ -422,8 +454,20 @@ class DifferenceGrouping:
         )
 
 
-def _packed(difference: CatalogDifference) -> bytes:
-    """Return a difference as bytes; equal ones have equal bytes."""
+def _beginning(difference: CatalogDifference, room: int) -> CatalogDifference:
+    """Return the first classes and resources of a difference, of `room` bytes."""
+    parts: dict[str, list[Any]] = {"classes_added": [], "resources": []}
+    for name, kept in parts.items():
+        for part in getattr(difference, name):
+            room -= len(_packed(part))
+            if room < 0:
+                return CatalogDifference(**{name: tuple(kept) for name, kept in parts.items()})
+            kept.append(part)
+    return difference
+
+
+def _packed(difference: object) -> bytes:
+    """Return a difference, or a part of it, as bytes; equal ones have equal bytes."""
     return json.dumps(difference, default=field_values, sort_keys=True).encode()
 
 
@@ -436,12 +480,12 @@ def _violates(change: ResourceChange, rule: ForbiddenChange, *, fixed: bool) -> 
     )
 
 
-def _classes(difference: CatalogDifference) -> tuple[ResourceChange, ...]:
-    return tuple(
-        ResourceChange(action=action, type="Class", title=class_title(name))
-        for action, names in (
-            (ADDED, difference.classes_added),
-            (REMOVED, difference.classes_removed),
-        )
-        for name in names
-    )
+def _lines(difference: CatalogDifference) -> Iterator[ResourceChange]:
+    """Yield the resources that differ, and classes as such."""
+    yield from difference.resources
+    for action, names in (
+        (ADDED, difference.classes_added),
+        (REMOVED, difference.classes_removed),
+    ):
+        for name in names:
+            yield ResourceChange(action=action, type="Class", title=class_title(name))

@@ -109,23 +109,25 @@ def counts(result: PreviewResult) -> Iterator[tuple[str, int, str]]:
 
 def overview(result: PreviewResult) -> list[PreviewNotice]:
     """Return the totals, with the changes by resource, and the services that restart."""
-    changes = Counter[tuple[str, str]]()
+    changes, totals = Counter[tuple[str, str]](), Counter[str]()
     restarts: dict[str, list[str]] = {}
     for group in result.groups:
         for line in lines(group.difference):
             if not line.is_relationship:
                 changes[line.sign, line.text] += len(group.nodes)
+        totals["+"] += group.left_out * len(group.nodes)
         for service in group.restarts:
             restarts.setdefault(cut(service, MAX_TITLE), []).extend(group.nodes)
-    if not changes:
+    if not changes and not totals["+"]:
         return []
-    totals = Counter[str]()
     for (sign, _), number in changes.items():
         totals[sign] += number
     rows = [
         NoticeRow(f"{sign} {text}", f"on {count(number, 'node')}", ())
         for (sign, text), number in sorted(changes.items(), key=lambda item: (-item[1], item[0][1]))
     ]
+    if partly := sum(len(group.nodes) for group in result.groups if group.left_out):
+        rows.append(NoticeRow("+ resources that are not shown", f"on {count(partly, 'node')}", ()))
     title = f"{totals['+']:,} to add, {totals['~']:,} to change, {totals['-']:,} to remove"
     some = rows if len(result.groups) > 1 else ()  # else they are those of the group
     listed = [PreviewNotice(ACTIVE, title, "resource", some)]
@@ -164,8 +166,10 @@ def group_label(group: ChangeGroup) -> str:
 
 
 def group_count(group: ChangeGroup) -> str:
-    """Return `26 nodes`, `1 node that did not compile before`."""
-    return f"{count(len(group.nodes), 'node')}{' that did not compile before' * group.fixed}"
+    """Return `26 nodes`, `1 node that did not compile before, without 12 resources`."""
+    before = " that did not compile before" if group.fixed else ""
+    rest = f", without {count(group.left_out, 'resource')}" if group.left_out else ""
+    return f"{count(len(group.nodes), 'node')}{before}{rest}"
 
 
 def role_label(group: ChangeGroup) -> str:

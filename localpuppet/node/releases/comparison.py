@@ -1,7 +1,8 @@
 """Compares releases as collections of named things: files, pins, or resources of catalogs."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from localpuppet.base.formats.converter import JsonRecord
@@ -14,6 +15,8 @@ from localpuppet.node.releases.store import entries
 MAX_TEXT = 256 * 1024
 MAX_TEXT_LINES = 5_000
 MAX_TEXTS = 1024 * 1024
+# Steps for each line of a diff: one line that is compared with another one.
+MAX_STEPS = 100
 
 
 class NameDifference(JsonRecord):
@@ -81,8 +84,6 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> NameDifferen
 
 def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
     """Return the unified diff of a file, or a line with the reason for its absence."""
-    from difflib import unified_diff  # agents load this module, and seldom compare
-
     if before == after:
         return "no difference in content"
     if max(len(before), len(after)) > MAX_TEXT:
@@ -93,7 +94,49 @@ def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
         return "not shown: a binary file"
     if max(len(first), len(second)) > MAX_TEXT_LINES:
         return f"not shown: more than {MAX_TEXT_LINES} lines"
-    return "\n".join(unified_diff(first, second, *labels, lineterm=""))
+    return "\n".join(_unified_lines(first, second, labels))
+
+
+def _unified_lines(
+    first: Sequence[str], second: Sequence[str], labels: tuple[str, str]
+) -> Iterator[str]:
+    """Yield the lines of `difflib.unified_diff`, in steps that are limited."""
+    from difflib import Match, SequenceMatcher  # agents load this module, and seldom compare
+
+    occurrences = Counter(second)
+
+    class Matcher(SequenceMatcher[str]):
+        """Ends the search for equal lines after many steps: what is left counts as replaced."""
+
+        left = MAX_STEPS * (len(first) + len(second))
+
+        def find_longest_match(
+            self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+        ) -> Match:
+            lines = first[alo:ahi]
+            self.left -= len(lines) + sum(occurrences[line] for line in lines)
+            if self.left < 0:
+                return Match(alo, blo, 0)
+            return super().find_longest_match(alo, ahi, blo, bhi)
+
+    yield f"--- {labels[0]}"
+    yield f"+++ {labels[1]}"
+    for group in Matcher(None, first, second).get_grouped_opcodes():
+        (_, start, _, new, _), (_, _, end, _, last) = group[0], group[-1]
+        yield f"@@ -{_range(start, end)} +{_range(new, last)} @@"
+        for tag, start, end, new, last in group:
+            if tag == "equal":
+                yield from (f" {line}" for line in first[start:end])
+                continue
+            yield from (f"-{line}" for line in first[start:end])
+            yield from (f"+{line}" for line in second[new:last])
+
+
+def _range(start: int, end: int) -> str:
+    """Return the lines of a hunk as `diff -u` names them: `3`, `3,2`, `2,0`."""
+    if end - start == 1:
+        return str(start + 1)
+    return f"{start + (end > start)},{end - start}"
 
 
 def _lines(data: bytes) -> list[str]:

@@ -339,6 +339,42 @@ def test_any_code_that_a_node_may_load_is_a_blind_spot(
 
 
 @pytest.mark.parametrize(
+    "use",
+    [
+        "require 'puppet_x/shared/client'",
+        'require File.expand_path("../../../../../shared/lib/puppet_x/shared/client.rb", __FILE__)',
+        "require_relative '../../../../../shared/lib/puppet_x/shared/client'",
+        "require 'puppet_x/between'",
+    ],
+)
+def test_code_that_another_module_loads_is_a_blind_spot_of_that_module(
+    rig: PreviewRig, use: str
+) -> None:
+    own = {
+        "modules/shared/lib/puppet_x/shared/client.rb": "",
+        "modules/shared/lib/puppet_x/shared/other.rb": "",
+        "modules/between/lib/puppet_x/between.rb": "require 'puppet_x/shared/client'",
+        "modules/x/lib/puppet/provider/service/mine.rb": use,
+    }
+    base = write_release(rig.directory / "base", {**SITE, **own})
+    changed = dict.fromkeys([*own][:2], "changed")
+    head = write_release(rig.directory / "head", {**SITE, **own, **changed})
+    (spot,) = rig.preview(base, head).blind_spots
+    webs = ("n1.example.com", "n3.example.com")
+    assert (spot.files, spot.nodes) == (("modules/shared/lib/puppet_x/shared/client.rb",), webs)
+
+
+def test_a_provider_that_others_inherit_is_a_blind_spot_of_their_types(rig: PreviewRig) -> None:
+    parent = "modules/ini/lib/puppet/provider/ini_setting/ruby.rb"
+    child = "modules/x/lib/puppet/provider/service/ini.rb"
+    own = {child: "provide(:ini, :parent => Puppet::Type.type(:ini_setting).provider(:ruby)) {}"}
+    base = write_release(rig.directory / "base", {**SITE, **own, parent: ""})
+    head = write_release(rig.directory / "head", {**SITE, **own, parent: "changed"})
+    (spot,) = rig.preview(base, head).blind_spots
+    assert (spot.files, len(spot.nodes)) == ((parent,), 2)
+
+
+@pytest.mark.parametrize(
     ("name", "is_shown"),
     [
         *(("lib/puppet/functions/x.rb", True), ("functions/x.pp", True)),

@@ -7,14 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.cli.preview.preview_command import preview_text
 from localpuppet.node.preview.difference import (
+    ADDED,
     CHANGED,
     CatalogDifference,
     ForbiddenChange,
     ParameterChange,
     ResourceChange,
 )
-from localpuppet.node.preview.result import DifferenceGrouping, NodePlaceholders
+from localpuppet.node.preview.drawing import preview_html, preview_markdown
+from localpuppet.node.preview.result import (
+    DifferenceGrouping,
+    NodePlaceholders,
+    PreviewResult,
+    PreviewRevision,
+)
+from localpuppet.node.preview.wording import overview
 
 
 def facts(number: int) -> dict[str, Any]:
@@ -138,3 +147,53 @@ def test_the_differences_in_memory_have_a_limit() -> None:
         grouping.add(f"web{number}", change("a", content=("x", "y" * 6_000)), of(number))
     with pytest.raises(InvalidInputError, match="web1: the differences have more than 10000 bytes"):
         grouping.add("web1", change("a", content=("x", "z" * 6_000)), of(1))
+
+
+def catalog(number: int, *, resources: int) -> CatalogDifference:
+    added = [
+        ResourceChange(
+            action=ADDED,
+            type="File",
+            title=f"/{number}/{index:03}",
+            parameters=(ParameterChange(name="content", before=None, after="x" * 100),),
+        )
+        for index in range(resources)
+    ]
+    return CatalogDifference(classes_added=("ntp",), resources=tuple(added))
+
+
+def test_nodes_that_compile_only_now_show_a_part_and_never_refuse_the_preview() -> None:
+    rules = [ForbiddenChange.parse("added:File[*/049]")]
+    grouping = DifferenceGrouping(rules, most=10_000, most_fixed=2_000)
+    for number in range(20):
+        node = f"web{number}"
+        grouping.add(node, catalog(number, resources=50), of(number), fixed=True)
+    grouping.add("web1", change("a", content=("x", "y" * 6_000)), of(1))
+    *fixed, changed = sorted(grouping.groups(), key=lambda group: (not group.fixed, group.nodes))
+    shown = [len(group.difference.resources) for group in fixed]
+    assert (len(fixed), min(shown), max(shown) < 50) == (20, 0, True)
+    assert [group.left_out + number for group, number in zip(fixed, shown, strict=True)] == [
+        50 if group.difference.classes_added else 51 for group in fixed
+    ]
+    assert (changed.fixed, changed.left_out) == (False, 0)
+    assert len(grouping.violations()) == 20, "also of what is not shown"
+    revision = PreviewRevision(name="r")
+    result = PreviewResult(base=revision, head=revision, nodes=21, groups=grouping.groups())
+    (totals, *_) = overview(result)
+    assert totals.title == "1,020 to add, 1 to change, 0 to remove"
+    assert totals.rows[-1].text == "on 20 nodes"
+    for text in (preview_text(result), preview_markdown(result), preview_html(result)):
+        assert "that did not compile before, without 51 resources" in text
+
+
+def test_forbidden_differences_name_their_nodes_a_limited_number_of_times() -> None:
+    rules = [ForbiddenChange.parse(text) for text in ("added:File", "added:File[*1]")]
+    grouping = DifferenceGrouping(rules, most_violations=30)
+    for number in (1, 2):
+        grouping.add(f"web{number}", catalog(0, resources=100), of(number))
+    violations = grouping.violations()
+    assert len(violations) == 32
+    assert {item.nodes for item in violations} == {("web1", "web2")}
+    assert [item.rule for item in violations if item.reference == "further resources"] == [
+        rule.text for rule in rules
+    ]

@@ -1,7 +1,13 @@
 """release diff: pins, files and compiled resources."""
 
+import difflib
 import json
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.node.releases import comparison
 from localpuppet.node.releases.comparison import unified
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
@@ -107,6 +113,30 @@ def test_diffs_are_bounded_and_give_a_reason_for_omitted_text() -> None:
     assert unified(b"a\n" * 6_000, b"b\n", labels=labels) == "not shown: more than 5000 lines"
     assert unified(b"\xff", b"a", labels=labels) == "not shown: a binary file"
     assert unified(b"", b"", labels=labels) == "no difference in content"
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "{", "}"]), max_size=20)
+
+
+@given(LINES, LINES)
+def test_a_diff_is_that_of_difflib(first: list[str], second: list[str]) -> None:
+    texts = ["".join(f"{line}\n" for line in lines) for lines in (first, second)]
+    shown = unified(*(text.encode() for text in texts), labels=("before", "after"))
+    lines = difflib.unified_diff(first, second, "before", "after", lineterm="")
+    assert shown == ("\n".join(lines) if first != second else "no difference in content")
+
+
+def test_the_steps_of_a_diff_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines in reverse, and such that occur often, take minutes until all equal ones are found."""
+    lines = [f"{number}" for number in range(100)]
+    first, second = [*lines, *lines], [*lines, "new", *reversed(lines)]
+    texts = ["".join(f"{line}\n" for line in lines).encode() for lines in (first, second)]
+    for steps, equal in ((1000, True), (0, False)):
+        monkeypatch.setattr(comparison, "MAX_STEPS", steps)
+        shown = unified(*texts, labels=("a", "b")).splitlines()[3:]
+        assert any(line[0] == " " for line in shown) == equal
+    kept = [[line[1:] for line in shown if line[0] in sign] for sign in (" -", " +")]
+    assert kept == [first, second]
 
 
 def test_the_older_release_is_compiled_without_newer_classes(site: Node, forge: Forge) -> None:
