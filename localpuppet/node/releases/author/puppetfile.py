@@ -58,9 +58,11 @@ _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|\\\r?\n)
     |(?P<comment>\#[^\n]*)
     |(?P<block>^=begin\b.*?(?:^=end\b[^\n]*|\Z))
-    |(?P<stop>^__END__\r?$)
+    |(?P<stop>^__END__\r?$|[\0\x04\x1a])
+    |(?P<heredoc><<[~-]?(?P<quote>['"`]?)(?P<tag>[A-Za-z_]\w*)(?P=quote)[^\n]*)
     |(?P<newline>\n)
-    |(?P<string>'(?:[^'\\\n]|\\[^\n]){0,1024}+'|"(?:[^"\\\n]|\\[^\n]){0,1024}+")
+    |(?P<string>'(?:[^'\\]|\\.){0,1024}+'|"(?:[^"\\]|\\.){0,1024}+")
+    |(?P<shell>`(?:[^`\\]|\\.){0,1024}+`)
     |(?P<label>[A-Za-z_]\w*:(?![:\w]))
     |(?P<symbol>:[A-Za-z_][\w-]*|:'[^'\n]*'|:"[^"\n]*")
     |(?P<arrow>=>)
@@ -69,12 +71,17 @@ _TOKEN = re.compile(
     |(?P<close>[)\]}])
     |(?P<word>[A-Za-z_]\w*[?!]?)
     |(?P<end>;)
+    |(?P<method>&?\.\s*[A-Za-z_]\w*[?!]?)
+    |(?P<number>[0-9]\w*)
     |(?P<other>.)""",
     re.VERBOSE | re.ASCII | re.DOTALL | re.MULTILINE,
 )
 RUBY = "uses Ruby code ('--evaluate' runs it)"
 INSIDE = "is inside Ruby code ('--evaluate' runs it)"
-_OPENING = ("if", "unless", "case", "while", "until", "for", "def", "begin", "class", "module")
+# What opens a block at any place, and what does so only where a value is not yet complete.
+_OPENING = ("do", "case", "for", "def", "begin", "class", "module")
+_OPENING_OR_MODIFIER = ("if", "unless", "while", "until")
+_INCOMPLETE = ("and", "or", "not", "then", "else", "elsif", "when", "do", "begin", "if", "unless")
 _ENDS = ("string", "symbol")
 _BEGINS = ("string", "symbol", "label")
 _HASH_ROCKET = ["symbol", "arrow"]
@@ -110,7 +117,7 @@ def statements(text: str) -> Iterator[Statement]:
     depth = 0
     for token in _tokens(text, comments):
         if token.kind in ("newline", "end"):
-            goes_on = depth > 0 or (tokens and tokens[-1].kind in ("comma", "arrow"))
+            goes_on = depth > 0 or (tokens and _is_incomplete(tokens))
             if tokens and not goes_on:
                 yield Statement(tuple(tokens), _above(comments, tokens[0].line))
                 tokens, depth = [], 0
@@ -129,9 +136,18 @@ def _begins(token: Token) -> bool:
     return token.kind == "word" and token.text in ("mod", "forge", "moduledir")
 
 
+def _is_incomplete(tokens: Sequence[Token]) -> bool:
+    """Return whether Ruby reads on in the next line; one `|` ends the parameters of a block."""
+    last = tokens[-1]
+    if last.text == "|":
+        return [token.text for token in tokens[-2:]] == ["|", "|"]
+    return last.kind in ("comma", "arrow", "other") or last.text in ("and", "or", "not")
+
+
 def _tokens(text: str, comments: dict[int, str]) -> Iterator[Token]:
     line, position = 1, 0
     bare = True  # nothing but spaces on this line yet
+    closes = True
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup == "stop":
@@ -141,9 +157,15 @@ def _tokens(text: str, comments: dict[int, str]) -> Iterator[Token]:
             comments[line] = match.group()[1:].strip()
         elif kind not in ("space", "comment", "block"):
             yield Token(kind, match.group(), line)
+        end = match.end()
+        if kind == "heredoc" and closes:
+            last = re.compile(rf"^[ \t]*{match['tag']}\r?$", re.MULTILINE)
+            closing = last.search(text, end)
+            # What does not end is `list <<item`; the search is not repeated.
+            closes, end = closing is not None, closing.end() if closing else end
         bare = kind == "newline" or (bare and kind == "space")
-        line += match.group().count("\n")
-        position = match.end()
+        line += text.count("\n", position, end)
+        position = end
 
 
 def _above(comments: Mapping[int, str], line: int) -> str:
@@ -162,6 +184,7 @@ def parse(text: str) -> Puppetfile:
     entries: list[PuppetfileEntry] = []
     notes: dict[int, str] = {}
     settings: dict[str, str | None] = {"moduledir": None, "forge": ""}
+    place = ""  # why it is unknown where modules go
     depth, before = 0, ""
     for statement in statements(text.removeprefix("\ufeff")):
         first = statement.tokens[0]
@@ -170,14 +193,18 @@ def parse(text: str) -> Puppetfile:
         _refuse_missing_comma(statement.tokens, before=before)
         before = word
         if word == "mod" and opened <= 0:
-            entry = _entry(statement, left=INSIDE if depth > 0 else "")
+            entry = _entry(statement, left=INSIDE if depth > 0 else place)
             entries.append(replace(entry, moduledir=settings["moduledir"]))
         elif word in settings and depth == 0:
             try:
                 (settings[word],) = _values(statement.tokens[1:])
+                place = "" if word == "moduledir" else place
             except (_RubyError, ValueError):
                 notes[first.line] = f"the {word} here {RUBY}"
+                place = f"the moduledir above it {RUBY}" if word == "moduledir" else place
         else:
+            if any(token.text == "moduledir" for token in statement.tokens):
+                place = f"the moduledir above it {RUBY}"
             if depth == 0:
                 shown = " ".join(token.text for token in statement.tokens)
                 notes[first.line] = f"{_short(shown)} is Ruby code ('--evaluate' runs it)"
@@ -202,10 +229,21 @@ def _short(text: str) -> str:
 
 
 def _opened(tokens: Sequence[Token]) -> int:
-    """Return how many blocks a statement opens, minus those that it closes."""
-    words = [token.text for token in tokens if token.kind == "word"]
-    starts = tokens[0].kind == "word" and tokens[0].text in _OPENING
-    return int(starts) + words.count("do") - words.count("end")
+    """Return how many blocks a statement opens, minus those that it closes; rather one too many."""
+    opened = 0
+    before = Token("open", "", 0)
+    for token in tokens:
+        if token.kind == "word":
+            opened += token.text in _OPENING
+            opened -= token.text == "end"
+            opened += token.text in _OPENING_OR_MODIFIER and _expects_a_value(before)
+        before = token
+    return opened
+
+
+def _expects_a_value(token: Token) -> bool:
+    kinds = ("open", "comma", "arrow", "label", "other")
+    return token.kind in kinds or token.text in _INCOMPLETE
 
 
 def _entry(statement: Statement, *, left: str) -> PuppetfileEntry:

@@ -117,6 +117,40 @@ def test_modules_inside_ruby_code_are_left() -> None:
     assert found.notes[1] == "'v = 1' is Ruby code ('--evaluate' runs it)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = <<EOS\nmod 'not', '6.6.6'\nEOS\n",
+        "puts <<-'EOS'.strip\nmod 'not', '6.6.6'\n EOS\n",
+        "mod 'a', <<~EOS\n  mod 'not', '6.6.6'\n  EOS\n",
+        'x = \'multi\nmod "not", "6.6.6"\nline\'\n',
+        "x = `\nmod 'not', '6.6.6'\n`\n",
+        "x = if false\nmod 'not', '6.6.6'\nend\n",
+        "x = case 1\nwhen 2\nmod 'not', '6.6.6'\nend\n",
+        "false and\nmod 'not', '6.6.6'\n",
+        "false ||\nmod 'not', '6.6.6'\n",
+        "if false\n (1..2).end\n mod 'not', '6.6.6'\nend\n",
+        "if false\n x = 5 if true\n y = if true then 1 else 2 end\n mod 'not', '6.6.6'\nend\n",
+        "if false\n x = begin 1 end\n mod 'not', '6.6.6'\nend\n",
+        "if false\n return if (case 1 when 2 then 3 end)\n mod 'not', '6.6.6'\nend\n",
+        "x = 1\nlist <<'item'\nmod 'last', '1.0.0'\n\0mod 'not', '6.6.6'\n",
+    ],
+)
+def test_what_ruby_does_not_run_as_an_entry_is_taken_as_none(text: str) -> None:
+    found = parse(f"{text}mod 'last', '1.0.0'\n")
+    assert [entry.name for entry in found.entries if not entry.left] == ["last"]
+    assert found.notes or [entry.name for entry in found.entries if entry.left] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "text", ["if true\n  moduledir 'x'\nend", 'moduledir "#{dir}/x"', "moduledir 'x' if true"]
+)
+def test_entries_below_a_moduledir_of_ruby_code_are_left(text: str) -> None:
+    found = parse(f"mod 'a', '1.0.0'\n{text}\nmod 'b', '1.0.0'\nmoduledir 'y'\nmod 'c', '1.0.0'\n")
+    left = [(entry.name, entry.left) for entry in found.entries]
+    assert left == [("a", ""), ("b", f"the moduledir above it {RUBY}"), ("c", "")]
+
+
 PIECES = st.sampled_from(
     [
         *("mod ", "'ntp'", '"x"', ",", ":git", "git:", " => ", "\n", "#", "'", '"', "\\", "'v1'"),
