@@ -29,11 +29,11 @@ from localpuppet.base.errors import (
     UnavailableError,
     gather_unavailable,
 )
-from localpuppet.base.machine.files import disk_errors, make_private
+from localpuppet.base.machine.files import disk_errors, make_private, remove_tree
 from localpuppet.node.releases.git import signatures
 from localpuppet.node.releases.git.access import ask_failure, fetch_failure, raise_failures
 from localpuppet.node.releases.git.git_names import TagObject, countersignature_refs, judge
-from localpuppet.node.releases.git.program import GitProgram, check_out, make_bare
+from localpuppet.node.releases.git.program import HEAD, GitProgram, check_out, make_bare
 from localpuppet.node.releases.limits import MAX_GIT_FILE, Budget
 
 # Below the state directory.
@@ -57,6 +57,20 @@ def _sweep(mirror: Path) -> None:
             dead.unlink(missing_ok=True)
 
 
+# What git says if the files of a mirror are at fault, and not the server. After a power failure
+# they may be empty; a tag may be where a directory of tags was.
+_DAMAGED = re.compile(
+    r"cannot lock ref|bad (?:config line|shallow line|object)|not a git repository: '/"
+)
+
+
+def _is_whole(mirror: Path) -> bool:
+    try:
+        return (mirror / "HEAD").read_bytes() == HEAD and (mirror / "refs").is_dir()
+    except OSError:
+        return False
+
+
 def _make(mirror: Path) -> None:
     import shutil
     import tempfile
@@ -68,7 +82,7 @@ def _make(mirror: Path) -> None:
         new.rename(mirror)
     except OSError:
         shutil.rmtree(new, ignore_errors=True)  # another process was faster
-        if not (mirror / "HEAD").exists():
+        if not _is_whole(mirror):
             raise
 
 
@@ -229,22 +243,28 @@ class Git:
     ) -> None:
         """Fetch refs into a mirror, by default without history; `names` are for messages."""
         mirror = self._mirror(url)
-        if not (mirror / "HEAD").exists():
-            _make(mirror)
-        _sweep(mirror)
-        try:
-            self._program.ask(
-                url,
-                mirror,
-                *["fetch", "--quiet", *depth, "--no-tags", "--no-write-fetch-head"],
-                *["--no-recurse-submodules", "--end-of-options", url, *refspecs],
-                failure=lambda error_text: fetch_failure(
-                    url, names, error_text, name=self._names.get(url, "")
-                ),
-            )
-        except LocalpuppetError:
-            _sweep(mirror)  # half of a pack may be gigabytes
-            raise
+        for is_last in (False, True):
+            if not _is_whole(mirror):
+                remove_tree(mirror)
+                _make(mirror)
+            _sweep(mirror)
+            try:
+                self._program.ask(
+                    url,
+                    mirror,
+                    *["fetch", "--quiet", *depth, "--no-tags", "--no-write-fetch-head"],
+                    *["--no-recurse-submodules", "--end-of-options", url, *refspecs],
+                    failure=lambda error_text: fetch_failure(
+                        url, names, error_text, name=self._names.get(url, "")
+                    ),
+                )
+            except LocalpuppetError as error:
+                _sweep(mirror)  # half of a pack may be gigabytes
+                if is_last or not _DAMAGED.search(str(error)):
+                    raise
+                remove_tree(mirror)
+            else:
+                return
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
         """Bring commits, pairs of URL and full id, into their mirrors, several at a time.
@@ -253,7 +273,8 @@ class Git:
         """
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
-            if not (self._mirror(url) / "refs" / "commits" / commit).is_file():
+            mirror = self._mirror(url)
+            if not ((mirror / "refs" / "commits" / commit).is_file() and _is_whole(mirror)):
                 wanted.setdefault(url, []).append(commit)
 
         for _ in self._several(list(wanted), lambda url: self._fetch_from(url, wanted[url])):
@@ -283,6 +304,8 @@ class Git:
         trees = {}
         for (url, commit), tree in zip(wanted, objects, strict=True):
             if tree is None:
+                # Otherwise nothing would fetch it again.
+                (self._mirror(url) / "refs" / "commits" / commit).unlink(missing_ok=True)
                 raise UnavailableError("was not downloaded", where=f"{url} {commit[:12]}")
             trees[url, commit] = tree[0]
         return trees

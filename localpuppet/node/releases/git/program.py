@@ -309,6 +309,9 @@ def _is_full(repository: Path, largest: int) -> bool:
     return any(part.stat().st_size >= largest for part in parts)
 
 
+HEAD = b"ref: refs/heads/main\n"
+
+
 def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
     """Create an empty bare repository in an empty directory, without a `git init` process.
 
@@ -321,7 +324,7 @@ def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
     if alternates:
         lines = "".join(f"{other}/objects\n" for other in alternates)
         (directory / "objects/info/alternates").write_text(lines)
-    (directory / "HEAD").write_text("ref: refs/heads/main\n")
+    (directory / "HEAD").write_bytes(HEAD)
 
 
 def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -392,6 +392,81 @@ def test_a_lock_of_a_killed_git_does_not_block_the_next_one(tmp_path: Path) -> N
     host.publish("web", "r1", {"moved": b""})
     repository.fetch([(host.url("web"), "r1")], refresh=True)
     assert repository.tag(host.url("web"), "r1") == fetched(host)[1]
+
+
+def cut(pattern: str, size: int) -> Callable[[Path], None]:
+    def harm(mirror: Path) -> None:
+        for path in mirror.glob(pattern):
+            data = path.read_bytes()[:size]
+            path.unlink()
+            path.write_bytes(data)
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        cut("HEAD", 0),
+        lambda mirror: (mirror / "config").write_bytes(bytes(50)),
+        cut("refs/tags/r1", 0),
+        lambda mirror: (mirror / "refs/tags/r1").write_bytes(bytes(41)),
+        lambda mirror: (mirror / "shallow").write_bytes(bytes(41)),
+        cut("objects/pack/*.pack", 0),
+        cut("objects/pack/*.pack", 100),
+        cut("objects/pack/*.idx", 0),
+        cut("objects/pack/*.idx", 500),
+        lambda mirror: shutil.rmtree(mirror / "refs"),
+        lambda mirror: shutil.rmtree(mirror / "objects"),
+    ],
+)
+def test_a_mirror_that_a_power_failure_damaged_is_fetched_anew(
+    tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    host = GitHost(tmp_path)
+    host.publish("web", "r1")
+    repository, before = fetched(host)
+    (mirror,) = (tmp_path / "mirrors-1").iterdir()
+    harm(mirror)
+    repository.fetch([(host.url("web"), "r1")], refresh=True)
+    assert repository.tag(host.url("web"), "r1") == before
+    assert written(host, repository, before.tree, tmp_path / "out") == FILES
+
+
+def test_a_mirror_stays_if_its_server_is_at_fault(tmp_path: Path) -> None:
+    host = GitHost(tmp_path)
+    host.publish("web", "r1")
+    repository, before = fetched(host)
+    host.go_away("web")
+    with pytest.raises(UnavailableError):
+        repository.fetch([(host.url("web"), "r1")], refresh=True)
+    assert repository.tag(host.url("web"), "r1") == before
+
+
+def test_a_commit_whose_objects_are_lost_is_fetched_again(tmp_path: Path) -> None:
+    host = GitHost(tmp_path)
+    host.publish("web", "r1")
+    repository, _ = fetched(host)
+    wanted = [(host.url("web"), fetched(host)[1].commit)]
+    repository.fetch_commits(wanted)
+    (mirror,) = (tmp_path / "mirrors-1").iterdir()
+    shutil.rmtree(mirror / "objects/pack")
+    repository.fetch_commits(wanted)
+    with pytest.raises(UnavailableError, match="was not downloaded"):
+        repository.commit_trees(wanted)
+    repository.fetch_commits(wanted)
+    assert len(repository.commit_trees(wanted)) == 1
+
+
+def test_tags_may_be_where_a_tag_was(tmp_path: Path) -> None:
+    host = GitHost(tmp_path)
+    host.publish("web", "r1")
+    repository, _ = fetched(host)
+    Forge(tmp_path / "forge").repo("web").git("tag", "-d", "r1")
+    for tag in ("r1/a", "r1/b"):
+        host.publish("web", tag)
+        repository.fetch([(host.url("web"), tag)], refresh=False)
+        assert repository.tag(host.url("web"), tag).annotated
 
 
 COMMIT = ("c" * 40, "commit", b"tree t\nauthor a <a> 1 +0000\n\nWork on ntp\n\nmore\n")
