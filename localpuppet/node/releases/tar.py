@@ -139,7 +139,10 @@ class _Unpacking:
                 continue
             if self._rules.foreign and member.kind in _PAX:
                 extended = self._extended(member)
-                pax = extended if member.kind == tarfile.XHDTYPE else pax
+                if member.kind == tarfile.XHDTYPE:
+                    pax = extended
+                elif self._overruled(member, extended) is not member:
+                    raise self._refuse("a header for all members names one", member.name)
                 continue
             if pax:
                 member = self._overruled(member, pax)
@@ -177,8 +180,10 @@ class _Unpacking:
         return records
 
     def _overruled(self, member: "_Member", pax: dict[bytes, bytes]) -> "_Member":
-        if not {b"size", b"GNU.sparse.major"}.isdisjoint(pax):
+        if b"size" in pax or any(key.startswith(b"GNU.sparse.") for key in pax):
             raise self._refuse("too large, or sparse", member.name)
+        if pax.keys().isdisjoint((b"path", b"linkpath")):
+            return member
         name, target = pax.get(b"path", member.name), pax.get(b"linkpath", member.target)
         if max(len(name), len(target)) > MAX_TAR_NAME:
             raise self._refuse("a name is too long", member.name)

@@ -1,6 +1,7 @@
 """Modules of the Forge: lock, stage and apply them; failures of a forge."""
 
 import hashlib
+import io
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -238,3 +239,30 @@ def test_a_link_or_directory_with_content_hides_no_members(tmp_path: Path, kind:
     with pytest.raises(IntegrityError, match="not an ordinary file"):
         unpack_module(file, target, pin=forge_pin("acme/m"), budget=Budget())
     assert not list(target.rglob("hidden.pp"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "headers"),
+    [
+        (tarfile.XHDTYPE, {"GNU.sparse.size": "9", "GNU.sparse.map": "7,2"}),
+        (tarfile.XHDTYPE, {"GNU.sparse.major": "1", "GNU.sparse.realsize": "9"}),
+        (tarfile.XHDTYPE, {"size": "1"}),
+        (tarfile.XGLTYPE, {"path": "m-1.0.0/other"}),
+        (tarfile.XGLTYPE, {"GNU.sparse.size": "9"}),
+    ],
+)
+def test_a_header_that_changes_what_a_member_is_is_refused(
+    tmp_path: Path, kind: bytes, headers: dict[str, str]
+) -> None:
+    """Tar writes another file for each of these than one that reads the member alone."""
+    file = tmp_path / "m.tar"
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as made:
+        if kind == tarfile.XGLTYPE:
+            made.fileobj.write(tarfile.TarInfo.create_pax_global_header(headers))
+        member = tarfile.TarInfo("m-1.0.0/metadata.json")
+        member.size, member.pax_headers = 2, {} if kind == tarfile.XGLTYPE else headers
+        made.addfile(member, io.BytesIO(b"{}"))
+    target = tmp_path / "tree"
+    target.mkdir()
+    with pytest.raises(IntegrityError, match=r"sparse|names one"):
+        unpack_module(file, target, pin=forge_pin("acme/m"), budget=Budget())
