@@ -252,22 +252,42 @@ def _report_usage(error: click.ClickException) -> int:
         if error.ctx is not None and not render.on_terminal(sys.stdout):  # a pager, or a script
             click.echo(error.ctx.get_usage(), err=True)
         return 2
-    message = error.format_message()
+    message = _lower(error.format_message()).removeprefix("got ")
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split())  # click puts each choice on a line
+        message = message.replace(". Choose from:", ", one of")
         if isinstance(error.param, click.Option) and error.param.help:
             message = f"{message.rstrip('.')}: {error.param.help}"
+    elif isinstance(error, click.BadParameter) and error.param is not None:
+        message = _about_value(error.param, error.message)
     if isinstance(error, click.NoSuchOption):
         hint = _right_option(error, error.ctx.command if error.ctx else cli)
         message = f"unknown option {error.option_name!r}{hint and ': '}{hint}"
-    if isinstance(error, click.UsageError) and "run 'localpuppet " not in message:
+    if isinstance(error, click.UsageError) and ": run 'localpuppet " not in message:
         verb = error.ctx.command_path if error.ctx else "localpuppet"
-        if error.ctx and re.match("Got unexpected extra|Missing argument", message):
+        if error.ctx and re.match("unexpected extra|missing argument", message):
             usage = " ".join([verb, *error.ctx.command.collect_usage_pieces(error.ctx)])
             message = f"{message.rstrip('.')}: the command is '{usage}'"
+            if advice := other_words("words").get(f"{error.ctx.info_name}:ARGUMENT"):
+                message = f"{message}, or run 'localpuppet {advice}'"
         message = f"{message.rstrip('.')} (see '{verb} --help')"
     render.fail(message)
     return error.exit_code
+
+
+def _about_value(param: click.Parameter, text: str) -> str:
+    """Return click's sentence on a wrong value in the form of the other messages."""
+    place = max(param.opts, key=len)
+    if isinstance(param, click.Argument):
+        place = param.human_readable_name.strip("[]")
+    text = re.sub("is not a valid integer( range)?", "is not a whole number", text)
+    text = re.sub(r"is not in the range x>=(\d+)", r"is less than \1", text)
+    text = re.sub(r"is not in the range (\d+)<=x<=(\d+)", r"is not from \1 to \2", text)
+    return f"{place}: {_lower(text)}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _right_option(error: click.NoSuchOption, command: click.Command) -> str:
