@@ -215,12 +215,12 @@ def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: 
     age = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
     head = [
         ("Node", str(entry.node)),
-        ("Said", f"{age}, after run {entry.run}"),
+        ("Published", f"{age}, after run {entry.run}"),
         ("Release", one_line(entry.release or "")),
         ("Roles", ", ".join(map(one_line, entry.roles)) or "none"),
     ]
     if refused:
-        head.append(("Since then", f"what it says does not count: {refused}"))
+        head.append(("Since then", f"what it publishes does not count: {refused}"))
     render.emit(render.pairs(head))
     rows = [(one_line(path), one_line(text)) for path, text in lines(entry.facts)]
     render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
@@ -234,6 +234,8 @@ def _summarise(inventory: FleetApp, path: str, *, as_json: bool) -> None:
     elif answer.answer:
         rows = [(str(number), one_line(value)) for value, number in answer.answer]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
+        if [value for value, _ in answer.answer] == [NOTHING]:
+            render.note(f"warning: no node has the fact {one_line(path)}")
     else:
         render.emit("the inventory is empty; a node's first successful run adds it")
 
