@@ -376,7 +376,7 @@ def rollout_rows(rollouts: Iterable[Mapping[str, Any]]) -> str:
     rows = [
         (
             rollout["id"],
-            coloured(rollout["state"]),
+            coloured(rollout["state"]) + (" (noop)" if rollout.get("noop") else ""),
             render.user_text(rollout.get("release") or "-"),
             render.user_text(rollout.get("caller") or "-"),
             render_run.moment(rollout.get("started_at")) or "-",

@@ -10,7 +10,7 @@ from localpuppet.fleet.requests.request_client import CatalogComparison
 from localpuppet.node.cli.render import Lines
 from localpuppet.node.releases.comparison import CatalogChanges
 from localpuppet.rollout.cli.rollout_run import SHOWN, lines
-from localpuppet.rollout.cli.rollout_text import RolloutProgress, how_far, outcome
+from localpuppet.rollout.cli.rollout_text import RolloutProgress, how_far, outcome, rollout_rows
 from localpuppet.rollout.events import (
     Event,
     LastRunsReported,
@@ -59,6 +59,12 @@ def test_how_far_it_is() -> None:
     )
     state.take(rollout_stopped(RolloutEnding.FAILED, "1 node failed"))
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
+
+
+def test_a_list_of_rollouts_tells_those_that_change_nothing() -> None:
+    summary = {"id": "20261122T110000Z-0123", "state": "done"}
+    noop, real = rollout_rows([summary | {"noop": True}, summary]).splitlines()[1:]
+    assert ("done (noop)" in noop, "noop" in real) == (True, False)
 
 
 def test_a_pause_shows_its_commands_and_deadline_and_a_failure_its_report() -> None:
