@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Protocol
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats import converter, names
-from localpuppet.base.formats.text import one_line, parse_choice, parse_line
+from localpuppet.base.formats.text import breadcrumb_key, one_line, parse_choice, parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.base.machine.ports import Clock
@@ -145,7 +145,7 @@ class DeployAction(StrEnum):
 def _classes(raw: dict[str, Json]) -> Classes:
     for name, body in raw.items():
         if not isinstance(body, dict):
-            raise wrong_type(body, "a mapping", name)
+            raise wrong_type(body, "a mapping", breadcrumb_key(name))
     return EncData.from_dict({"classes": raw}).classes
 
 
