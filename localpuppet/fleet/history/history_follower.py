@@ -5,7 +5,7 @@
 - A rejected value is logged once for each node and reason, and skipped.
 - A restart lists all days again; the board says which values it has, and these are not verified.
 - Listed days are read in the background, the newest first, with a quarter of a core at most.
-  Changes do not wait for them.
+  Changes do not wait for them, but a day that changes again within seconds is read with them.
 
 A node without a running agent has no presence. What its last run did is in these runs.
 """
@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain, islice
 from typing import Any, Protocol
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, first_error
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
@@ -101,6 +102,9 @@ TOGETHER = 50
 REST = 3.0
 # Nodes whose last rejection is remembered.
 MAX_REJECTIONS = 1000
+# Seconds within which a second change of a day waits, and days of which the last one is remembered.
+RECENT = 2.0
+MAX_RECENT = 10_000
 MAX_REASON = 300
 _FORMS: dict[HistoryKind, HistoryForm[Any]] = {RUNS.kind: RUNS, AUDIT.kind: AUDIT}
 
@@ -155,6 +159,9 @@ class HistoryFollower:
     _backlog: HistoryBacklog = field(default_factory=HistoryBacklog, init=False)
     _listed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _rejections: dict[str, str] = field(default_factory=dict, init=False)
+    _changed: BoundedDict[str, float] = field(
+        default_factory=lambda: BoundedDict(MAX_RECENT), init=False
+    )
     _reported: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -209,14 +216,22 @@ class HistoryFollower:
 
     async def _left(self, change: key_value.Change) -> Sequence[key_value.KeyValueEntry]:
         """Return the values of a change to read at once: of a listing, those that are no days."""
-        if not isinstance(change, key_value.KeyListing):
-            return key_value.entries(change)
-        new = await self._new(change.entries)
+        new = key_value.entries(change)
+        if isinstance(change, key_value.KeyListing):
+            new = await self._new(new)
+        elif not any(self._is_recent(item.key) for item in new):
+            return new
         left = [item for item in new if not self._backlog.add(item.key)]
         self.board.note_waiting(self._backlog.days)
         if self._backlog.days:
             self._listed.set()
         return left
+
+    def _is_recent(self, key: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        before = self._changed.get(key)
+        self._changed[key] = now
+        return before is not None and now - before < RECENT
 
     async def _new(
         self, values: Sequence[key_value.KeyValueEntry]
@@ -262,10 +277,9 @@ def read_entry(
     """Return the verified day in a value of the bus."""
     name, _, rest = entry.key.removeprefix(HISTORY).partition("/")
     node = NodeName.parse(name)
-    try:
-        form = _FORMS[HistoryKind(rest.partition("/")[0])]
-    except ValueError as error:
-        raise InvalidInputError("has a key of another kind", where="history") from error
+    if _slot_of(entry.key) is None:  # first: reading a day takes long
+        raise InvalidInputError("has a key of another kind", where="history")
+    form = _FORMS[HistoryKind(rest.partition("/")[0])]
     signed = verifier.verify(entry.value, form.message)
     if str(signed.signer) != str(node):
         raise IntegrityError(f"signed by {signed.signer}", where="history")

@@ -189,6 +189,23 @@ async def test_the_newest_days_come_first_and_changes_do_not_wait_for_them(tmp_p
     assert board.waiting == sorted((days or 0 for days in board.waiting), reverse=True)
 
 
+async def test_a_node_that_changes_its_day_again_keeps_no_other_waiting(tmp_path: Path) -> None:
+    kv, board = MemoryKeyValue(MemoryStore()), _BusyBoard()
+    async with _following(board, kv, tmp_path):
+        await board.until(lambda: bool(board.waiting))
+        board.go.set()
+        await _put(kv, WEB, _day(WEB, a_summary(NOW)))
+        await board.until(lambda: len(board.runs) == 1)
+        board.go.clear()
+        for number in range(1, 4):
+            await _put(kv, WEB, _day(WEB, a_summary(NOW + number)))
+        await _put(kv, DB, _day(DB, a_summary(NOW)))
+        await board.until(lambda: (DB.name, a_summary(NOW).run) in board.runs)
+        board.go.set()
+        await board.until(lambda: board.waiting[-1] == 0)
+    assert {one.at for one in board.runs.values()} >= {NOW, NOW + 3}
+
+
 def _many() -> bytes:
     day = json.loads(zlib.decompress(_day(WEB, a_summary(NOW)).to_payload()))
     return zlib.compress(json.dumps({**day, "records": [{}] * 100_000}).encode())
