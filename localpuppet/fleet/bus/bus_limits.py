@@ -41,6 +41,11 @@ MAX_CAUSE_REASON = 300
 MAX_SKEW = 30
 MAX_WAITING_TRIGGERS = 20_000
 MAX_WAITING_PATHS = 1_000
+# Names and tags of waiting causes, of which each takes more than its characters; and the different
+# tags that limit a run: Linux has a limit of 128 KiB for an argument, and two runs may be joined.
+MAX_WAITING_TEXT = 16 * 1024 * 1024
+WAITING_TEXT_HEAD = 50
+MAX_WAITING_TAGS = 48 * 1024
 
 # -- requests and replies --
 MAX_REQUEST = 64 * 1024

@@ -13,8 +13,8 @@ recorded end leads to another run: when in doubt, run again.
   acceptance or by one `DroppedCause`.
 - A run takes every waiting cause.
 - Causes expire only on hold, never while they wait for a run to end.
-- Memory is bounded (`WAITING`, `PATHS` and `SPELT` for each of the two batches), and one sender
-  cannot take all of the room from others.
+- Memory and the inbox are bounded (`WAITING`, `PATHS`, `TEXT` and `SPELT` for each of the two
+  batches), and one sender cannot take all of the room from others.
 
 A step runs alone, through no hold except its rollout's, and only when this node knows the entries
 of the nodes that ran before it. It waits for these for `PATIENCE` seconds.
@@ -28,7 +28,13 @@ from typing import Any, NamedTuple
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.bus_limits import MAX_WAITING_PATHS, MAX_WAITING_TRIGGERS
+from localpuppet.fleet.bus.bus_limits import (
+    MAX_WAITING_PATHS,
+    MAX_WAITING_TAGS,
+    MAX_WAITING_TEXT,
+    MAX_WAITING_TRIGGERS,
+    WAITING_TEXT_HEAD,
+)
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.trust.seen import Quota
 from localpuppet.node.runs.holds import HoldStatus
@@ -36,6 +42,7 @@ from localpuppet.node.runs.holds import HoldStatus
 # The share of one sender, and what is left then for senders with few.
 WAITING = Quota(shared=MAX_WAITING_TRIGGERS, reserve=10_000, few=20)
 PATHS = Quota(shared=MAX_WAITING_PATHS, reserve=1_000, few=20)
+TEXT = Quota(shared=MAX_WAITING_TEXT, reserve=MAX_WAITING_TEXT // 2, few=128 * 1024)
 SPELT = 50  # causes of a run that are stored and shown in full
 
 Path = tuple[NodeName, ...]
@@ -57,6 +64,7 @@ class _Owed(NamedTuple):
     wanted: Wanted
     timestamp: int
     sender: str
+    text: int  # bytes of names and tags
 
 
 class Batch:
@@ -72,6 +80,9 @@ class Batch:
         self._wanted: set[Wanted] = set()
         self._sent: Counter[str] = Counter()  # sender → causes
         self._ways: Counter[str] = Counter()  # sender → different paths that end with it
+        self._text: Counter[str] = Counter()  # sender → bytes of names and tags
+        self._tags: set[str] = set()  # those that limit the run
+        self._tags_size = 0
         self._earliest: int | None = None  # no cause expires before this second has passed
         for cause_id, owed, spelt in causes:
             self._keep(cause_id, owed, spelt)
@@ -124,11 +135,18 @@ class Batch:
             own=self._ways[cause.sender], total=len(self._paths)
         ):
             return f"causes with {len(self._paths)} different paths wait for a run already"
+        if not TEXT.has_room(own=self._text[cause.sender], total=self._text.total()):
+            return f"causes with {self._text.total()} bytes of tags wait for a run already"
+        new = {*cause.puppet_tags} - self._tags
+        if new and sum(map(len, new)) + self._tags_size > MAX_WAITING_TAGS - len(self._tags):
+            return f"requests with {len(self._tags)} different tags wait for a run already"
         return None
 
     def add(self, cause: RunCause) -> None:
         wanted = (cause.noop, cause.puppet_tags)
-        owed = _Owed(cause.expires, cause.path, wanted, cause.timestamp, cause.sender)
+        texts = (*cause.path, *cause.tags, *cause.puppet_tags)
+        text = sum(map(len, texts)) + WAITING_TEXT_HEAD * len(texts)
+        owed = _Owed(cause.expires, cause.path, wanted, cause.timestamp, cause.sender, text)
         self._keep(cause.id, owed, cause)
 
     def _keep(self, cause_id: str, owed: _Owed, cause: RunCause | None) -> None:
@@ -138,6 +156,10 @@ class Batch:
         self._owed[cause_id] = owed._replace(path=path)  # one tuple for all that are equal
         self._wanted.add(owed.wanted)
         self._sent[owed.sender] += 1
+        self._text[owed.sender] += owed.text
+        new = {*owed.wanted[1]} - self._tags
+        self._tags |= new
+        self._tags_size += sum(map(len, new))
         if owed.expires is not None and (self._earliest is None or owed.expires < self._earliest):
             self._earliest = owed.expires
         if cause is not None and len(self._spelt) < SPELT:

@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.bus.bus_limits import MAX_WAITING_PATHS, MAX_WAITING_TRIGGERS
+from localpuppet.fleet.bus.bus_limits import (
+    MAX_WAITING_PATHS,
+    MAX_WAITING_TEXT,
+    MAX_WAITING_TRIGGERS,
+)
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import SPELT, Coalescer, Path
 from localpuppet.fleet.triggers.trigger_admission import next_path
@@ -193,6 +197,40 @@ def test_a_sender_that_invents_paths_leaves_room_for_others(coalescer: Coalescer
         assert coalescer.problem(other) is None
         coalescer.accept(other)
     assert coalescer.problem(timer(10**7)) is None, "nor a run of the node's own"
+
+
+def test_a_sender_with_large_triggers_leaves_room_for_others(coalescer: Coalescer) -> None:
+    """Each is on disk, and in memory after a restart."""
+    large = ("x" * 1000,) * 64
+    sent = 0
+    while coalescer.problem(cause := replace(trigger(sent), tags=large)) is None:
+        coalescer.accept(cause)
+        sent += 1
+    assert sent * 64_000 < 2 * MAX_WAITING_TEXT
+    other = trigger(10**6, path=(B,))
+    assert coalescer.problem(other) is None
+    assert coalescer.problem(timer(10**7)) is None, "nor a run of the node's own"
+
+
+def test_the_tags_of_a_run_fit_into_an_argument(coalescer: Coalescer) -> None:
+    """Otherwise no run could be started, and all causes would be dropped."""
+
+    def asked(number: int) -> RunCause:
+        tags = tuple(f"{number:04}{tag:04}{'x' * 900}" for tag in range(20))
+        more = {"sender": "choria=eve", "puppet_tags": tags, "timestamp": NOW}
+        return a_cause(CauseKind.REQUEST, uuid=str(uuid.UUID(int=number)), **more)
+
+    for number in range(8):
+        if coalescer.problem(asked(number)) is None:
+            coalescer.accept(asked(number))
+    started(coalescer)
+    for number in range(8, 16):
+        if coalescer.problem(asked(number)) is None:
+            coalescer.accept(asked(number))
+    coalescer.put_back()
+    batch = there(coalescer.waiting)
+    assert len(batch) == 4
+    assert len(",".join(batch.puppet_tags)) < 128 * 1024
 
 
 def test_room_is_counted_again_when_causes_expire_or_are_put_back(coalescer: Coalescer) -> None:
