@@ -34,6 +34,9 @@ _UNANSWERED = {
     "catalog_input_contents": "localpuppet does not record the inputs of a catalog",
 }
 TITLE = "resource_title"
+# Texts that a column with booleans takes, too.
+_BOOLEANS = {"true": True, "false": False}
+_OF_ANY_TYPE = tree.NESTED.union(tree.LISTS, (tree.TAG, tree.PARAMETER))
 _STATES = ("active", "inactive")
 _ANY_STATE = tree.OneOf(field=tree.Field(column=tree.NODE_STATE), values=_STATES)
 
@@ -114,8 +117,11 @@ def _condition(query: Json, entity: tree.Entity) -> tree.Condition:
 def _or(parts: tuple[tree.Condition, ...]) -> tree.Condition:
     """Return an alternative; if all parts name a node, they are one list, as long as `in` allows.
 
-    Bolt sends a condition for each of its targets.
+    Bolt sends a condition for each of its targets. A condition for any state is about all parts.
     """
+    if _ANY_STATE in parts:
+        others = tuple(part for part in parts if part != _ANY_STATE)
+        return tree.And(parts=(_ANY_STATE, _or(others))) if others else _ANY_STATE
     names = [
         part.value
         for part in parts
@@ -184,9 +190,31 @@ def _test(field: tree.Field, operator: tree.Operator, value: Json) -> tree.Condi
         raise InvalidInputError(
             f"{operator.value} compares the field {field.text} with numbers or times only"
         )
-    if column in tree.NUMBERS and column != "value" and not is_plain_number(value):
-        raise InvalidInputError(f"the field {column} compares with a number")
+    if operator is tree.Operator.EQUAL or column in tree.NUMBERS:
+        value = _of_type(field, value)
     return tree.Compare(field=field, operator=operator, value=value)
+
+
+def _of_type(field: tree.Field, value: Json) -> Json:
+    """Return a value that a field may have; reject one that it never has."""
+    column = field.column
+    if column in tree.BOOLEANS:
+        value = _BOOLEANS.get(value, value) if isinstance(value, str) else value
+        known, wanted = isinstance(value, bool), "true or false"
+    elif column in tree.NUMBERS:
+        known, wanted = column == "value" or is_plain_number(value), "a number"
+    elif column == "path":
+        known, wanted = isinstance(value, list) and all(map(_is_step, value)), "a list of steps"
+    else:
+        known = isinstance(value, str) or column in _OF_ANY_TYPE
+        wanted = "a string"
+    if not known:
+        raise InvalidInputError(f"the field {column} compares with {wanted}")
+    return value
+
+
+def _is_step(value: Json) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _check_title(value: Json) -> None:
@@ -265,7 +293,8 @@ def _in(left: Json, values: Json, entity: tree.Entity) -> tree.Condition:
         if field.column == TITLE:
             for item in listed:
                 _check_title(item)
-        return tree.OneOf(field=field, values=tuple(listed))
+        typed = (item if item is None else _of_type(field, item) for item in listed)
+        return tree.OneOf(field=field, values=tuple(typed))
     fields = plain_fields(left, entity)
     return tree.InSelect(fields=fields, select=_inner_select(values))
 
@@ -324,8 +353,8 @@ def parse_field(text: str, entity: tree.Entity, *, several: bool = False) -> tre
             raise InvalidInputError("'match()' is supported in comparisons only")
         if matching is not None:
             path.append(tree.Pattern(matching[1]))
-        else:
-            path.append(part[1] if part[1] is not None else part[2])
+        else:  # a number is an index of a list or a key of a hash, also with quotes
+            path.append(tree.parse_step(part[1] if part[1] is not None else part[2]))
             path.extend(int(index) for index in re.findall(r"[0-9]+", part[3]))
         place = part.end()
     return tree.Field(column=column, path=tuple(path), text=text)

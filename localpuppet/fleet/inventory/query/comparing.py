@@ -34,6 +34,7 @@ def searching(expression: str) -> Search:
     check_limit(len(expression), limit, what=what, unit="characters")
     options = re2.Options()
     options.max_mem = query_limits.MAX_EXPRESSION_MEMORY
+    options.dot_nl = True  # a line break is a character like others, as in PostgreSQL
     options.log_errors = False
     try:
         compiled = re2.compile(expression, options=options)

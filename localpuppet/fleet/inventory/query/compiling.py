@@ -23,11 +23,8 @@ from localpuppet.fleet.inventory.query.comparing import key
 # Columns with JSON text; the others are texts.
 JSON = tree.NESTED.union(
     tree.NUMBERS,
-    listed(
-        "corrective_change edges exported latest_report? latest_report_corrective_change "
-        "latest_report_noop latest_report_noop_pending logs metrics noop noop_pending path "
-        "resource_events resources role tags"
-    ),
+    tree.BOOLEANS,
+    listed("edges logs metrics path resource_events resources role tags"),
     (tree.TAG, tree.PARAMETER),
 )
 # Columns of conditions that are another column of the row.
@@ -36,7 +33,8 @@ _FILLED = frozenset({"certname", "name", "title", "type"})
 _FACTSETS = "/pdb/query/v4/factsets/"
 _TYPE = (
     "CASE json_type(value) WHEN 'text' THEN 'string' WHEN 'real' THEN 'float'"
-    " WHEN 'integer' THEN 'integer' ELSE 'boolean' END"
+    " WHEN 'integer' THEN 'integer' WHEN 'true' THEN 'boolean' WHEN 'false' THEN 'boolean'"
+    " ELSE 'null' END"
 )
 OF_ENTRY = (
     "certname, NULL AS deactivated, NULL AS expired, environment AS facts_environment,"
@@ -80,7 +78,7 @@ _SOURCES = {
     tree.Entity.PRODUCERS: "(SELECT certname AS name FROM live)",
     tree.Entity.FACT_NAMES: f"({tables.fact_names_sql()})",
     tree.Entity.FACT_PATHS: "(SELECT DISTINCT path, name, json_array_length(path) - 1 AS depth,"  # noqa: S608
-    f" {_TYPE} AS type FROM ({{leaves}}) WHERE value IS NOT NULL)",
+    f" {_TYPE} AS type FROM ({{leaves}}))",
 }
 # The order of rows by default.
 _NATURAL = {
@@ -227,7 +225,8 @@ class Compiler:
         value = self.result(select, column.field)
         if column.function is tree.AggregateFunction.COUNT:
             return f"count(nullif({value}, 'null'))"
-        return f"coalesce({column.function.value}_of({value}), 'null')"
+        is_json = int(_is_json(column.field))
+        return f"coalesce({column.function.value}_of({value}, {is_json}), 'null')"
 
     def _from(self, select: tree.Select) -> str:
         rows = f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"

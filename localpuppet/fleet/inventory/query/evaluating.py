@@ -7,6 +7,7 @@
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,13 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.query import query_limits, tree
 from localpuppet.fleet.inventory.query import records as sources
-from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
+from localpuppet.fleet.inventory.query.comparing import (
+    is_plain_number,
+    key,
+    leaves,
+    number_in,
+    sort_key,
+)
 from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
 from localpuppet.fleet.inventory.reading import InventoryReader
 
@@ -211,7 +218,7 @@ class _Statement:
         ):
             connection.create_function(name, count, self._guarded(function), deterministic=True)
         for name in ("sum", "avg", "min", "max"):
-            connection.create_aggregate(f"{name}_of", 1, partial(_Aggregate, name, self))  # type: ignore[arg-type]
+            connection.create_aggregate(f"{name}_of", 2, partial(_Aggregate, name, self))  # type: ignore[arg-type]
         connection.set_progress_handler(self._guarded(self._progress), CHECKED_EVERY)
 
     def rows(
@@ -242,6 +249,8 @@ class _Statement:
     def total(self, select: tree.Select) -> int:
         """Return the number of all rows of a query."""
         counting = select
+        if tree.is_grouped(select) and not select.group_by:
+            return 1  # of functions over all rows
         if not tree.is_grouped(select):
             counting = replace(select, columns=(COUNT,), order=(), limit=None, offset=0)
             relation = self.relation(select)
@@ -406,22 +415,33 @@ class _Aggregate:
         self._count = 0
         self._sum: int | float = 0
         self._extreme: Json = None
+        self._number: Json = None
+        self._is_of_numbers = True
 
-    def step(self, text: str) -> None:
-        """Add a value, unless it is neither number nor text."""
+    def step(self, text: str, is_json: int) -> None:
+        """Add a value, unless it is neither number nor text.
+
+        A text of a number in JSON counts as the number; for `min` and `max` if all texts do.
+        """
         value = _loaded(text)
+        number = number_in(value) if is_json and isinstance(value, str) else value
+        has_number = is_plain_number(number) and math.isfinite(number)
         if self._name in ("sum", "avg"):
-            if is_plain_number(value):
-                self._count, self._sum = self._count + 1, self._sum + value
+            if is_plain_number(number):
+                self._count, self._sum = self._count + 1, self._sum + number
         elif is_plain_number(value) or isinstance(value, str):
-            is_less = sort_key(value) < sort_key(self._extreme)
-            if self._extreme is None or is_less is (self._name == "min"):
-                self._extreme = value
+            self._extreme = self._further(self._extreme, value)
+            self._number = self._further(self._number, number) if has_number else self._number
+            self._is_of_numbers = self._is_of_numbers and has_number
+
+    def _further(self, extreme: Json, value: Json) -> Json:
+        is_less = sort_key(value) < sort_key(extreme)
+        return value if extreme is None or is_less is (self._name == "min") else extreme
 
     def finalize(self) -> str:
         """Return the result as JSON text."""
         if self._name in ("min", "max"):
-            return compact(self._extreme)
+            return compact(self._number if self._is_of_numbers else self._extreme)
         if abs(self._sum) == float("inf"):
             error = InvalidInputError(f"{self._name}() exceeds the largest number")
             self._statement.keep(error)

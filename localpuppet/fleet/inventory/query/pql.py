@@ -7,7 +7,7 @@
   `from`. An endpoint of an entity, such as `/pdb/query/v4/nodes`, takes a condition on its rows,
   `extract`, or such an array.
 - Parameters are strings in a GET request, and JSON values in a POST request.
-- Paging in the query itself has priority over the parameters.
+- Parameters have priority over paging in the query itself, as in PuppetDB.
 """
 
 import json
@@ -128,9 +128,9 @@ def parse_client_query(parameters: Mapping[str, Json], entity: Entity | None = N
     return ClientQuery(
         select=replace(
             select,
-            limit=paging.limit if select.limit is None else select.limit,
-            offset=select.offset or paging.offset,
-            order=select.order or paging.order,
+            limit=select.limit if limit is None else paging.limit,
+            offset=select.offset if offset is None else paging.offset,
+            order=paging.order or select.order,
         ),
         total=parameters.get("include_total") in (True, "true"),
     )

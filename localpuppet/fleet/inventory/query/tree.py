@@ -83,7 +83,7 @@ class Pattern:
 
 
 Step = str | int | Pattern
-_INDEX = re.compile(r"[0-9]{1,6}\Z")
+_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,5})\Z")
 
 
 def parse_step(text: str) -> str | int:
@@ -392,6 +392,13 @@ TIMES = frozenset(
     listed(
         "catalog_timestamp end_time expired facts_timestamp producer_timestamp receive_time "
         "report_receive_time report_timestamp run_end_time run_start_time start_time timestamp"
+    )
+)
+# Columns with true or false.
+BOOLEANS = frozenset(
+    listed(
+        "corrective_change exported latest_report? latest_report_corrective_change "
+        "latest_report_noop latest_report_noop_pending noop noop_pending"
     )
 )
 # Columns with numbers, and facts, whose values may be numbers.

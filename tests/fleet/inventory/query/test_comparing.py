@@ -15,10 +15,11 @@ from localpuppet.fleet.inventory.query import comparing
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.comparing import test_of as comparison_of
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
-from localpuppet.fleet.inventory.query.pql import to_array
+from localpuppet.fleet.inventory.query.pql import parse_pql, to_array
 from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
 from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operand, Operator
-from tests.fleet.inventory.query.fleet import FLEET, inventory
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.query.fleet import FLEET, entry, inventory
 from tests.rigs.quick import examples
 
 LESS, EQUAL = Operator.LESS, Operator.EQUAL
@@ -90,6 +91,13 @@ def test_a_pattern_finds_the_same_in_the_stored_text(value: Json, parts: list[st
     assert comparing.on_text(test, match)(compact(value)) is expected
 
 
+def test_a_line_break_is_a_character_like_others() -> None:
+    """As in PostgreSQL, whose expressions PuppetDB has."""
+    assert comparing.searching("one.two")("one\ntwo")
+    assert comparing.matching_whole(".*")("one\ntwo")
+    assert not comparing.searching("one$")("one\ntwo")
+
+
 def test_a_regular_expression_takes_linear_time() -> None:
     assert not comparing.searching("^(a+)+$")("a" * 60_000 + "!")
     assert not comparing.searching("(x+x+)+y")("x" * 60_000)
@@ -127,8 +135,14 @@ DRAWN = st.sampled_from(
 DRAWN_TEXTS = st.sampled_from(["web", "^db", "2", "days$", "."])
 FIELD = st.sampled_from(FIELDS)
 
+
+def values(field: str) -> st.SearchStrategy[Any]:
+    """Return values that a field may have: a column that is no fact has texts only."""
+    return DRAWN if "." in field else DRAWN.filter(lambda value: isinstance(value, str))
+
+
 COMPARED = st.one_of(
-    st.tuples(st.just("="), FIELD, DRAWN),
+    FIELD.flatmap(lambda field: st.tuples(st.just("="), st.just(field), values(field))),
     st.tuples(st.just("~"), FIELD, DRAWN_TEXTS),
     st.tuples(
         st.sampled_from(["<", "<=", ">", ">="]),
@@ -136,7 +150,13 @@ COMPARED = st.one_of(
         st.sampled_from([4, 8, 9.5]),
     ),
     st.tuples(st.just("null?"), FIELD, st.booleans()),
-    st.tuples(st.just("in"), FIELD, st.lists(DRAWN, max_size=3).map(lambda one: ["array", one])),
+    FIELD.flatmap(
+        lambda field: st.tuples(
+            st.just("in"),
+            st.just(field),
+            st.lists(values(field), max_size=3).map(lambda one: ["array", one]),
+        )
+    ),
 ).map(list)
 
 CONDITION = st.recursive(
@@ -245,3 +265,27 @@ def test_a_page_is_a_part_of_all(orders: list[tuple[str, str]], limit: int, offs
     assert [*page.rows] == whole[offset : offset + limit]
     assert page.total == len(whole)
     assert len({json.loads(text)["certname"] for text in whole}) == len(FLEET)
+
+
+def test_a_text_that_is_no_finite_number_stays_a_text() -> None:
+    reader = MemoryInventory([entry("n1.example.com", {"x": "1e999"})])
+    select = parse_pql("facts[max(value)] { name = 'x' }")
+    assert [*Evaluation(reader).stream(select).rows] == ['{"max":"1e999"}']
+
+
+def test_a_missing_value_in_a_fact_has_a_path_and_a_type() -> None:
+    reader = MemoryInventory([entry("n1.example.com", {"x": {"none": None, "is": False}})])
+    select = parse_pql("fact_paths[path, type] { name = 'x' }")
+    assert [json.loads(text) for text in Evaluation(reader).stream(select).rows] == [
+        {"path": ["x", "is"], "type": "boolean"},
+        {"path": ["x", "none"], "type": "null"},
+    ]
+
+
+def test_a_condition_for_any_state_is_about_the_whole_alternative() -> None:
+    any_: Json = ["=", "node_state", "any"]
+    failed: Json = ["=", "status", "failed"]
+    noop: Json = ["=", "noop", True]
+    queries: list[Json] = [["or", failed, any_, noop], ["and", any_, ["or", failed, noop]]]
+    first, second = (parse_array(["from", "reports", query]).where for query in queries)
+    assert repr(first) == repr(second)

@@ -177,6 +177,14 @@ def test_a_fact_set_has_the_form_of_puppetdb() -> None:
             "facts[sum(value), avg(value), min(value), max(value)] { name = 'absent' }",
             [{"sum": None, "avg": None, "min": None, "max": None}],
         ),
+        (
+            "fact_contents[sum(value), avg(value), min(value), max(value)]"
+            " { path = ['os', 'release', 'major'] }",
+            [{"sum": 31, "avg": 31 / 3, "min": 9, "max": 12}],
+        ),
+        ("facts[min(value)] { name = 'uptime' }", [{"min": "12 days"}]),
+        ("facts[max(value)] { name = 'uptime' }", [{"max": "3 days"}]),
+        ("nodes[min(facts_environment)] { }", [{"min": "production"}]),
         ("reports[min(end_time)] { }", [{"min": "2026-11-23T07:00:00.000Z"}]),
         (
             "reports[certname, count(), max(report_format)] { group by certname "
@@ -244,7 +252,15 @@ def test_a_time_has_many_forms(form: Json) -> None:
              "include_total": "true", "limit": "3"},
             ["web02", "web01", "lb01"], 4,
         ),
-        ({"query": ["from", "nodes", ["limit", 1]], "limit": "3", "offset": "2"}, ["web01"], None),
+        (
+            {"query": ["from", "nodes", ["limit", 1]], "limit": "3", "offset": "2"},
+            ["web01", "web02"], None,
+        ),
+        (
+            {"query": ["from", "nodes", ["order_by", ["certname"]], ["limit", 2], ["offset", 1]],
+             "order_by": [{"field": "certname", "order": "desc"}], "include_total": "true"},
+            ["web01", "lb01"], 4,
+        ),
         ({"query": ["extract", ["certname"], ["=", ["fact", "uptime"], "20"]]}, ["lb01"], None),
         ({"query": ["extract", "certname"], "limit": "1"}, ["db01"], None),
     ],
@@ -337,6 +353,22 @@ def test_a_subquery_is_evaluated_once_for_its_source_rows_and_total() -> None:
     assert answer.total == 1
     assert source.allowed == [{"certname": ["web01.example.com"]}]
     assert sum("'marker'" in statement for statement in traced.statements) == 1
+
+
+def test_a_function_over_all_rows_has_one_row() -> None:
+    for where in ("", "certname = 'absent'"):
+        query = f"nodes[count()] {{ {where} }}"
+        assert ask({"query": query, "include_total": "true"})[1] == 1
+    grouped = "nodes[facts_environment, count()] { group by facts_environment }"
+    assert ask({"query": grouped, "include_total": "true"})[1] == 2
+
+
+def test_true_and_false_may_be_texts() -> None:
+    for value, found in (("true", ["db01", "web01"]), ("false", ["db01", "web01"])):
+        newest: Json = ["=", "latest_report?", value]
+        assert names(rows(["from", "reports", newest], records())) == found
+        newest = ["in", "latest_report?", ["array", [value]]]
+        assert names(rows(["from", "reports", newest], records())) == found
 
 
 @pytest.mark.parametrize("function", ["sum", "avg"])
