@@ -233,7 +233,7 @@ def revoke_command(
     groups = _groups_of(clone, name, names)
     secrets = [clone.secret(group) for group in groups]
     listed, sealed = [group.name for group in groups], 0
-    if not approve(f"revoke {name}: new identities of {shown_names(listed)}"):
+    if not approve(f"revoke {name}, with new identities of {shown_names(listed)}"):
         return
     begun = [_begun(clone, group, name) for group in groups]
     for group, after in zip(groups, begun, strict=True):

@@ -51,7 +51,10 @@ class RollbackService:
         before = self._ledger.rollback()
         in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
         current = before.release if before is not None and in_force else loaded.input.app
-        good = self._good_run(current, tag) if until is None else self._run_up_to(current, until)
+        if until is not None:
+            good = self._run_up_to(current, until)
+        else:
+            good = self._good_run(current, tag, rolled_back=in_force)
         ensure(good.release)
         rollback = Rollback(
             release=good.release,
@@ -78,7 +81,7 @@ class RollbackService:
         ahead = set(order[order.index(current) :]) if current in order else {current}
         return lambda _, app: app.source == current.source and app not in ahead
 
-    def _good_run(self, current: ReleasePath, tag: str | None) -> GoodRun:
+    def _good_run(self, current: ReleasePath, tag: str | None, *, rolled_back: bool) -> GoodRun:
         """Return the newest good run that a rollback may go to."""
         wanted = f"{current.source}/tags/{tag}"
         accept = self._before(current) if tag is None else lambda _, app: app == wanted
@@ -86,9 +89,12 @@ class RollbackService:
         if good is not None:
             return good
         what = f"a release of {current.source!r} before {current}" if tag is None else wanted
+        cure = "'localpuppet apply --allow-older' accepts any release"
+        if rolled_back:
+            cure = "'localpuppet rollback --end' returns to the input"
         raise InvalidInputError(
             f"there is no good run of {what} in the record",
-            hint="see 'localpuppet history'; 'localpuppet apply --allow-older' accepts any release",
+            hint=f"see 'localpuppet history'; {cure}",
         )
 
     def _run_up_to(self, current: ReleasePath, until: str) -> GoodRun:

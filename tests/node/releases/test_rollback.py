@@ -75,6 +75,7 @@ def test_a_second_rollback_goes_further_back_and_commands_report_it(sites: Appli
     assert sample in (site.state / "metrics.prom").read_text()
     further = site.run("rollback", code=2)
     assert "no good run of a release of 'web' before web/tags/r1" in further.err
+    assert "'localpuppet rollback --end' returns to the input" in further.err
     ended = site.run("rollback", "--end", "--json").json
     assert ended["ended"]["release"] == "web/tags/r1"
     assert site.run("rollback", "--end", "--json").json["ended"] is None
