@@ -14,7 +14,10 @@ BLOCK = re.compile(r"^( *)```yaml\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 # Files of Hiera, Alertmanager and others, and of `sealed`, by one of their first keys.
 OTHERS = {"version", "lookup_options", "hierarchy", "inhibit_rules", "recipient", "number"}
 SCHEMAS = ("settings", "input", "manifest", "site", "capture", "roster", "enc", "values")
-HOOK: dict[str, Json] = {"type": "github", "secret_file": "f", "source": "shop", "caller": "deployer"}
+HOOK: dict[str, Json] = {
+    **{"type": "github", "secret_file": "secrets/hook"},
+    **{"source": "shop", "caller": "deployer"},
+}
 
 
 def blocks() -> Iterator[tuple[str, dict[str, Json]]]:

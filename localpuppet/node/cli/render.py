@@ -177,7 +177,9 @@ def table(
         head, rows = _fitted(head, rows, width, list(spare))
     lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(column) for column in zip(*lengths, strict=True)]
-    styled = [click.style(cell, bold=True) for cell in head]
+    room = LONGEST if width is None else width - sum(column + 2 for column in widths[:-1])
+    last = _cut(head[-1], room) if room >= LEAST_ROOM else head[-1]
+    styled = [click.style(cell, bold=True) for cell in (*head[:-1], last)]
     return "\n".join([aligned(styled, widths), *(aligned(row, widths, end=width) for row in rows)])
 
 
@@ -185,7 +187,7 @@ def _fitted(
     head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: list[str]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return a table that fits a width, without spare columns and with shorter cells."""
-    while (over := _overhang(head, rows, width)) > 0:
+    while _overhang(head, rows, width, max(LEAST_ROOM, len(head[-1]))) > 0:
         widest = next((name for name in spare if name in head), None)
         if widest is None:
             break
@@ -207,10 +209,12 @@ def _fitted(
     return head, shorter
 
 
-def _overhang(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return by how much a table exceeds `width` with its last cells cut as far as possible."""
+def _overhang(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: int = LEAST_ROOM
+) -> int:
+    """Return by how much a table exceeds `width` with its last cells cut to `least` characters."""
     widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))]
-    last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
+    last = min(widths[-1], least)
     return sum(length + 2 for length in widths[:-1]) + last - width
 
 

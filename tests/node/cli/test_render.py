@@ -91,6 +91,22 @@ def test_the_progress_line_fits_into_one_line_of_a_narrow_terminal(
     assert "12s" in shown
 
 
+def test_a_long_heading_of_the_last_column_is_cut_like_its_cells() -> None:
+    head = ("NODE", "SINCE", "RELEASE", "FIRST ERROR OR REMARK")
+    rows = [("web01.example.com", "2m 15s ago", "site/tags/r123", "no space left on the device")]
+    wide, narrow = (
+        click.unstyle(render.table(head, rows, width=width, spare=("SINCE",))) for width in (60, 45)
+    )
+    assert wide.splitlines() == [
+        "NODE               RELEASE         FIRST ERROR OR REMARK",
+        "web01.example.com  site/tags/r123  no space left on the dev…",
+    ]
+    assert narrow.splitlines() == [
+        "NODE               RELEASE         FIRST ERR…",
+        "web01.example.com  site/tags/r123  no space …",
+    ]
+
+
 @pytest.mark.parametrize("width", [3, 4, 9, 40])
 @pytest.mark.parametrize("more", ["12s", "1,000,000 of 2,000,000 catalogs of nodes"])
 def test_the_progress_line_is_one_line_of_any_terminal(
