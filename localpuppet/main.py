@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet import __version__
-from localpuppet.base.errors import LocalpuppetError, thread_shortage
+from localpuppet.base.errors import ROOT_HINT, LocalpuppetError, thread_shortage
 from localpuppet.base.formats.names import RolloutId, suggest
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import COLORS, JSON, CommandGroup, flag, option, other_words
@@ -312,7 +312,7 @@ def report_unexpected(error: Exception) -> int:
     if isinstance(error, OSError):
         render.drop_stream(sys.stdout)
         place = f"{error.filename}: " if error.filename else ""
-        hint = " (run as root?)" if isinstance(error, PermissionError) else ""
+        hint = f" ({ROOT_HINT})" if isinstance(error, PermissionError) else ""
         render.fail(f"{place}{error.strerror or error}{hint}")
         return 1
     if shortage := thread_shortage(error):

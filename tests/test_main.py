@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from localpuppet.base.errors import ROOT_HINT
 from localpuppet.main import report_unexpected
 from localpuppet.node.releases.git.git_modules import Pin
 from tests.rigs.node import REPOSITORY, Node, completed
@@ -66,3 +67,10 @@ def test_no_output_has_a_command_for_the_runner_of_a_ci_job(encoding: str) -> No
     for text in (done.out, done.err):
         assert not re.search(r"^\s*::|##\[", text, re.MULTILINE), text
         assert "error" in text
+
+
+def test_a_missing_permission_has_the_cure_of_all_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert report_unexpected(PermissionError(13, "Permission denied", "/var/x")) == 1
+    assert f"/var/x: Permission denied ({ROOT_HINT})" in capsys.readouterr().err

@@ -8,6 +8,8 @@ characters are escaped when a message is shown.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+ROOT_HINT = "run as root, or choose a root that you own with --root"
+
 
 class LocalpuppetError(Exception):
     """An error with its place and its cure; `what` ends without a full stop."""

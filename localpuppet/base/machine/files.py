@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, StateError, check_limit
+from localpuppet.base.errors import ROOT_HINT, InvalidInputError, StateError, check_limit
 
 _ACL = "system.posix_acl_access"
 _NAMED = 10  # files that a message names
@@ -272,8 +272,7 @@ def state_problem(error: OSError, path: Path) -> StateError:
         errno.ENOSPC: "free some space and run the command again",
         errno.EDQUOT: "free some space and run the command again",
         errno.EROFS: "the file system is read-only",
-        errno.EACCES: "run as root, or choose a root that you own with --root",
-        errno.EPERM: "run as root, or choose a root that you own with --root",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), ROOT_HINT),
     }
     hint = hints.get(error.errno or 0, "")
     return StateError(error.strerror or str(error), where=str(path), hint=hint)
