@@ -1,6 +1,7 @@
 """Send requests to many nodes at once, repeat those for long actions, and return the answers.
 
-- The watch for replies begins before the request is written, so no reply is missed.
+- The watch for replies begins with the revision of the first request: no reply is missed, and old
+  ones, of which a node may leave any amount, are not read.
 - A node without a reply in time has an answer too: it is unresponsive.
 - Each reply has one chunk and a header with `digest` and `size` of the whole. The bytes count only
   if they have the digest of the first reply.
@@ -27,7 +28,7 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.bus_limits import MAX_CHUNKS, MAX_REPLY_NAME, MAX_SERIAL
-from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
+from localpuppet.fleet.bus.key_value import KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 from localpuppet.fleet.inventory.chunks import cut, digest_of
 from localpuppet.fleet.requests import request as messages
@@ -54,7 +55,7 @@ class Replies:
         self._prefix = replies_to(caller) if node is None else replies_of(node, caller)
         self._unread: dict[str, asyncio.Queue[bytes | UnavailableError]] = {}
         self._watching: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,11 +72,13 @@ class Replies:
         key = replies_of(node, self._caller) + request
         unread = self._unread[key] = asyncio.Queue(MOST_UNREAD)
         try:
-            if self._watching is None or self._watching.done():
-                self._begun.clear()
-                self._watching = asyncio.create_task(self._watch())
-            await self._begun.wait()  # the watch is active: the reply cannot be missed
-            if not self._watching.done():
+            async with self._turn:
+                is_first = self._watching is None or self._watching.done()
+                if is_first:
+                    await self._kv.born(self._prefix)  # NATS then knows the changes from here on
+                    begun = await self._kv.put(at, token, ttl=ttl)
+                    self._watching = asyncio.create_task(self._watch(begun))
+            if not is_first:
                 await self._kv.put(at, token, ttl=ttl)
             while True:
                 reply_or_error = await unread.get()
@@ -85,23 +88,20 @@ class Replies:
         finally:
             del self._unread[key]
 
-    async def _watch(self) -> None:
+    async def _watch(self, begun: int) -> None:
         """Distribute replies; when the watch ends, report that to all waiting callers."""
         problem = UnavailableError("the watch for replies has ended", where="bus")
         try:
-            watching = self._kv.watch(self._prefix, parts=True)
+            watching = self._kv.watch(self._prefix, after=begun, parts=True)
             async with aclosing(watching) as changes:
                 async for change in changes:
                     for entry in entries(change):
                         self._hand_out(entry.key, entry.value)
-                    if not (isinstance(change, KeyListing) and change.more):
-                        self._begun.set()
         except UnavailableError as error:
             problem = error
         finally:
             for key in [*self._unread]:
                 self._hand_out(key, problem)
-            self._begun.set()
 
     def _hand_out(self, key: str, reply_or_error: bytes | UnavailableError) -> None:
         unread = self._unread.get(key)

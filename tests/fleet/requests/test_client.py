@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.bus_limits import MAX_REPLY_NAME
-from localpuppet.fleet.bus.key_value import entries
+from localpuppet.fleet.bus.key_value import Change, entries
 from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import request as messages
 from localpuppet.fleet.requests import request_client
@@ -307,11 +307,34 @@ async def test_an_outage_ends_waiting_requests_and_the_next_request_watches_agai
         with pytest.raises(UnavailableError):
             await anext(asked_of(replies, B))
         store.away = False
+        before = store.revision
         waiting = asyncio.create_task(anext(asked_of(replies, B)))
-        while not store.kept:
+        while store.revision == before:
             await asyncio.sleep(0)
         await request_client.reply(kv, b"answer", caller="alice", node=B, request=UUID)
         assert await waiting == b"answer"
+
+
+async def test_old_replies_of_a_node_are_not_read() -> None:
+    """They need not expire, and only that node can remove them."""
+    read: list[str] = []
+
+    class Reading(MemoryKeyValue):
+        async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
+            async for change in super().watch(prefix, **how):
+                read.extend(entry.key for entry in entries(change))
+                yield change
+
+    kv = Reading(MemoryStore(now=FakeClock().monotonic))
+    for number in range(100):
+        await kv.put(f"{layout.replies_of(A, 'alice')}{number}", b"old")
+    async with request_client.Replies(kv, "alice") as replies:
+        waiting = asyncio.create_task(anext(asked_of(replies, B)))
+        while not (await kv.list(layout.requests_for(B))).entries:
+            await asyncio.sleep(0)
+        await request_client.reply(kv, b"answer", caller="alice", node=B, request=UUID)
+        assert await waiting == b"answer"
+    assert read == [layout.replies_of(B, "alice") + UUID]
 
 
 async def test_endless_replies_are_not_kept_in_memory() -> None:
