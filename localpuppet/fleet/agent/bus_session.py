@@ -146,6 +146,7 @@ class AskedQueue:
         self._most = most
         self._waiting: dict[str, deque[KeyValueEntry]] = {}
         self._some = asyncio.Event()
+        self._put = 0
 
     async def put(self, entry: KeyValueEntry) -> None:
         caller = entry.key.removeprefix(self._prefix).partition("/")[0]
@@ -156,6 +157,9 @@ class AskedQueue:
             if not self._waiting[most]:
                 del self._waiting[most]
         self._some.set()
+        self._put += 1
+        if self._put % self._most == 0:
+            await asyncio.sleep(0)  # the next one may be there already, and so on
 
     async def get(self) -> KeyValueEntry:
         while not self._waiting:

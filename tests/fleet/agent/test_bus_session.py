@@ -336,8 +336,7 @@ async def test_a_caller_with_many_requests_keeps_no_other_waiting(site: Site) ->
     async with site.running():
         while len(served) < BACKLOG:
             await asyncio.sleep(0.001)
-    assert served[:4] == [b"0", b"zoe.b", b"zoe", b"1"]
-    assert len(served) == BACKLOG
+    assert {b"zoe", b"zoe.b"} <= {*served[: BACKLOG // 4]}
 
 
 async def test_a_queue_that_is_full_drops_the_newest_of_the_caller_with_the_most() -> None:
