@@ -5,7 +5,7 @@ requires nothing here: Puppet reports what is wrong with it.
 
 A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version, or comparators:
 `>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A pre-release
-is in a range only if the range names one.
+is in a range only if the range names one of the same version, as for Puppet and npm.
 
     newest(Range.parse(">= 1.0.0 < 2.0.0"), versions)
 """
@@ -169,11 +169,11 @@ def _mark(part: str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of versions; if it names a pre-release, pre-releases count."""
+    """A range of versions; pre-releases of a version count if it names one of these."""
 
     text: str
     alternatives: tuple[tuple[_Test, ...], ...]
-    names_prerelease: bool
+    prereleases: frozenset[tuple[int, ...]]
 
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "Range":
@@ -188,9 +188,12 @@ class Range:
                 where=where,
                 hint="write 9.4.1, latest, 9.x or '>= 9.0.0 < 10.0.0'",
             ) from error
-        words = [word for word in text.split() if word != "-"]
-        named = any("-" in word for word in words if word.strip("<>=~^")[:1].isdigit())
-        return cls(text=text, alternatives=alternatives, names_prerelease=named)
+        named = frozenset(
+            ModuleVersion(version).order[:3]
+            for version in re.split(r"[\s<>=~^|]+", text)
+            if "-" in version and _VERSION.match(version)
+        )
+        return cls(text=text, alternatives=alternatives, prereleases=named)
 
     @property
     def exact(self) -> ModuleVersion | None:
@@ -201,9 +204,9 @@ class Range:
     def has(self, version: ModuleVersion) -> bool:
         if self.exact is not None:
             return version.order == self.exact.order
-        if not version.is_final and not self.names_prerelease:
-            return False
         order = version.order
+        if not version.is_final and order[:3] not in self.prereleases:
+            return False
         return any(all(test(order) for test in tests) for tests in self.alternatives)
 
 
