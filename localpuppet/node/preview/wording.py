@@ -50,6 +50,7 @@ _FAILURES: Mapping[FailureKind, tuple[str, str, str]] = {
 MAX_TITLE = 300
 MAX_VALUE = 200
 MAX_MESSAGE = 600
+MAX_SERVICES = 500  # that are named, each with its nodes
 NOT_SET = "(not set)"
 _CONTEXT = 40  # characters before the first difference of long values
 
@@ -110,14 +111,11 @@ def counts(result: PreviewResult) -> Iterator[tuple[str, int, str]]:
 def overview(result: PreviewResult) -> list[PreviewNotice]:
     """Return the totals, with the changes by resource, and the services that restart."""
     changes, totals = Counter[tuple[str, str]](), Counter[str]()
-    restarts: dict[str, list[str]] = {}
     for group in result.groups:
         for line in lines(group.difference):
             if not line.is_relationship:
                 changes[line.sign, line.text] += len(group.nodes)
         totals["+"] += group.left_out * len(group.nodes)
-        for service in group.restarts:
-            restarts.setdefault(cut(service, MAX_TITLE), []).extend(group.nodes)
     if not changes and not totals["+"]:
         return []
     for (sign, _), number in changes.items():
@@ -131,10 +129,24 @@ def overview(result: PreviewResult) -> list[PreviewNotice]:
     title = f"{totals['+']:,} to add, {totals['~']:,} to change, {totals['-']:,} to remove"
     some = rows if len(result.groups) > 1 else ()  # else they are those of the group
     listed = [PreviewNotice(ACTIVE, title, "resource", some)]
-    if restarts:
-        services = [NoticeRow("", name, sorted(nodes)) for name, nodes in sorted(restarts.items())]
+    if services := _restarting(result.groups):
         listed.append(PreviewNotice(WARNING, "Services that restart", "service", services))
     return listed
+
+
+def _restarting(groups: Sequence[ChangeGroup]) -> list[NoticeRow]:
+    """Return the services that restart with their nodes; those beyond the limit are one row."""
+    nodes: dict[str, list[str]] = {}
+    further: set[str] = set()
+    for group in groups:
+        for service in group.restarts:
+            name = cut(service, MAX_TITLE)
+            if name in nodes or len(nodes) < MAX_SERVICES:
+                nodes.setdefault(name, []).extend(group.nodes)
+            else:
+                further.update(group.nodes)
+    rows = [NoticeRow("", name, sorted(some)) for name, some in sorted(nodes.items())]
+    return [*rows, NoticeRow("", "further services", sorted(further))] if further else rows
 
 
 def revisions(result: PreviewResult) -> str:

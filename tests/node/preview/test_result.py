@@ -197,3 +197,16 @@ def test_forbidden_differences_name_their_nodes_a_limited_number_of_times() -> N
     assert [item.rule for item in violations if item.reference == "further resources"] == [
         rule.text for rule in rules
     ]
+
+
+def test_services_that_restart_name_their_nodes_a_limited_number_of_times() -> None:
+    services = [f"Service[{number:04}]" for number in range(2_000)]
+    grouping = DifferenceGrouping()
+    for number in (1, 2):
+        node = f"web{number}"
+        grouping.add(node, change("/a", x=(1, 2)), of(number), restarts=lambda: tuple(services))
+    revision = PreviewRevision(name="r")
+    result = PreviewResult(base=revision, head=revision, nodes=2, groups=grouping.groups())
+    (_, restarting) = overview(result)
+    assert [row.text for row in restarting.rows] == [*services[:500], "further services"]
+    assert {tuple(row.nodes) for row in restarting.rows} == {("web1", "web2")}
