@@ -17,6 +17,8 @@ MAX_DATA_FILE = 8 * 1024 * 1024
 MAX_DATA_VALUES = 400_000
 # Links in directories that other links lead to. A chain of such has any number of ways through it.
 MAX_NESTED_LINKS = 10_000
+# Uses of Ruby code by other code that are followed, for all changed files.
+MAX_USES = 2_000_000
 
 # -- the compiler, which runs code of the pull request --
 MAX_COMPILER_LINE = 64 * 1024

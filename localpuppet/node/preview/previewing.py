@@ -47,7 +47,7 @@ from localpuppet.node.preview.difference import (
     restarts,
 )
 from localpuppet.node.preview.node_capture import CapturedNode, NodeCapture
-from localpuppet.node.preview.preview_limits import MAX_SHOWN_FILE, MAX_SHOWN_TEXTS
+from localpuppet.node.preview.preview_limits import MAX_SHOWN_FILE, MAX_SHOWN_TEXTS, MAX_USES
 from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import (
     BOTH,
@@ -400,6 +400,7 @@ class _NodeCode:
 
     def __init__(self, indexes: tuple[ReleaseIndex, ReleaseIndex]) -> None:
         self._indexes = indexes
+        self._left = MAX_USES
         self._types: dict[str, set[str]] = {}  # by module
         self._facts: set[str] = set()
         for name in {name for index in indexes for name in index.states}:
@@ -411,9 +412,10 @@ class _NodeCode:
                 self._types.setdefault(module[1], set()).add(kind[1])
 
     def concerned(self, name: str) -> frozenset[str] | None:
-        """Return the types whose code a changed file may alter; `None` if it may alter facts.
+        """Return the types whose code a changed file may alter; `None` if it may alter all.
 
-        A helper may alter all that its module has. Other modules name what they use.
+        A fact may alter all, and so may what has too many users. A helper may alter all that its
+        module has. Other modules name what they use.
         """
         types, waiting, known = set[str](), [name], {name}
         while waiting:
@@ -427,7 +429,11 @@ class _NodeCode:
                     return None
                 types |= self._types.get(helper[1], set())
                 mention = match[1] if (match := _RUBY.fullmatch(one)) else ""
-            fresh = self._users.get(mention, set()) - known
+            users = self._users.get(mention, set())
+            self._left -= 1 + len(users)
+            if self._left < 0:
+                return None
+            fresh = users - known
             known |= fresh
             waiting += fresh
         return frozenset(types)
@@ -435,16 +441,16 @@ class _NodeCode:
     @cached_property
     def _users(self) -> dict[str, set[str]]:
         """What Ruby code names of other code, `:type` or `path/without/rb` → the files that do."""
-        ruby = [
-            (index, name, match[1])
+        ruby = {
+            (name, state): (index, match[1])
             for index in self._indexes
             for name, state in index.states.items()
             if state not in (DIRECTORY, BROKEN) and (match := _RUBY.fullmatch(name))
-        ]
-        wanted = {path for _, _, path in ruby}
+        }
+        wanted = {path for _, path in ruby.values()}
         wanted |= {f":{kind}" for kinds in self._types.values() for kind in kinds}
         users: dict[str, set[str]] = {}
-        for index, name, _ in ruby:
+        for (name, _), (index, _) in ruby.items():
             for texts in {*_MENTION.findall(index.read(name))}:
                 text = b"".join(texts).decode("ascii").replace(":'", ":").replace(':"', ":")
                 text = text.rpartition("lib/")[2].lstrip("./").removesuffix(".rb")

@@ -8,6 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.node.preview import previewing
 from localpuppet.node.preview.cache import BATCH_BYTES, MAX_ENTRIES, CacheFiller, request_of
 from localpuppet.node.preview.compile_request import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.difference import ADDED, CHANGED, ForbiddenChange
@@ -362,6 +363,18 @@ def test_code_that_another_module_loads_is_a_blind_spot_of_that_module(
     (spot,) = rig.preview(base, head).blind_spots
     webs = ("n1.example.com", "n3.example.com")
     assert (spot.files, spot.nodes) == (("modules/shared/lib/puppet_x/shared/client.rb",), webs)
+
+
+def test_code_with_too_many_users_concerns_all_nodes(
+    rig: PreviewRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previewing, "MAX_USES", 2)
+    names = [f"modules/x/lib/puppet_x/{number}.rb" for number in range(3)]
+    own = dict.fromkeys(names, "".join(f"require 'puppet_x/{number}'\n" for number in range(3)))
+    base = write_release(rig.directory / "base", {**SITE, **own})
+    head = write_release(rig.directory / "head", {**SITE, **own, names[0]: "changed"})
+    (spot,) = rig.preview(base, head).blind_spots
+    assert (spot.files, len(spot.nodes)) == ((names[0],), 4)
 
 
 def test_a_provider_that_others_inherit_is_a_blind_spot_of_their_types(rig: PreviewRig) -> None:
