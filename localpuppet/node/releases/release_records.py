@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.converter import JsonForm, JsonRecord
-from localpuppet.base.formats.json_file import read_json, read_record
+from localpuppet.base.formats.json_file import json_files, read_record
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
@@ -108,11 +108,10 @@ class ReleaseRecords(Generic[Record]):
         return record
 
     def all(self) -> list[Record]:
-        """Return every record, by the release's name."""
-        if not self._directory.is_dir():
-            return []
-        records = [self._form.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
-        return sorted(records, key=lambda record: record.release)
+        """Return every record, by the release's name, except those that are removed meanwhile."""
+        files = json_files(self._directory)
+        records = [read_record(path, self._form.from_dict) for path in files]
+        return sorted(filter(None, records), key=lambda record: record.release)
 
     def written_at(self, app: ReleasePath) -> float:
         """Return when a record was written, seconds since 1970; 0 without one."""

@@ -110,6 +110,25 @@ class ReleaseStaging:
                 problems.append(str(error))
         return problems
 
+    def verify(
+        self, releases: Iterable[StagedRelease], *, full: bool
+    ) -> dict[ReleasePath, list[str]]:
+        """Return the problems of each staged release; see `problems`.
+
+        Releases with problems are looked at again while no process changes the store: what gc
+        removes meanwhile, or what is staged again, has none, and removed releases are left out.
+        """
+        found = [(one.release, self.problems(one, full=full)) for one in releases]
+        if not any(problems for _, problems in found):
+            return dict(found)
+        with self.store.locks.take_for_changes():
+            now = [(self.records.of(release), problems) for release, problems in found]
+            return {
+                staged.release: self.problems(staged, full=full) if problems else []
+                for staged, problems in now
+                if staged is not None
+            }
+
     def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
         unverified = Verifications(self._state).unverified(staged, self._sources)

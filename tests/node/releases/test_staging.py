@@ -349,6 +349,30 @@ def test_removing_a_release_keeps_the_collections_of_another(web_site: ReleaseSi
     assert (web_site.names(), staging.records.all()) == ([], [])
 
 
+def test_what_changes_while_releases_are_verified_is_no_damage(web_site: ReleaseSite) -> None:
+    web_site.release(R2)
+    staging = web_site.staging()
+    first, second = staging.stage(R1), staging.stage(R2)
+    assert staging.verify([first, second], full=True) == {R1: [], R2: []}
+    staging.remove(first, kept=[second])
+    assert staging.verify([first, second], full=True) == {R2: []}, "gc has removed the other"
+    web_site.release(R2, "moved on purpose")
+    staging.stage(R2, accept_moved=True)
+    web_site.store.remove(second.pin.tree_sha256)
+    assert staging.verify([second], full=True) == {R2: []}, "staged again"
+    (web_site.modules / R2).unlink()
+    with web_site.store.locks.take_for_changes(), pytest.raises(BusyError):
+        staging.verify([second], full=True)
+    assert len(staging.verify([second], full=True)[R2]) == 1
+
+
+def test_a_record_that_is_removed_while_all_are_read_is_left_out(web_site: ReleaseSite) -> None:
+    staging = web_site.staging()
+    staged = staging.stage(R1)
+    (web_site.state / "staged" / "web%tags%gone.json").symlink_to("gone")
+    assert staging.records.all() == [staged]
+
+
 def test_a_directory_of_links_that_two_releases_share_stays(web_site: ReleaseSite) -> None:
     web_site.release(R1, "same")
     web_site.release(R2, "same")

@@ -168,7 +168,8 @@ def _applied(node: NodeApp) -> dict[str, str]:
 
 
 @command(
-    "verify", exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"}
+    "verify",
+    exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it", 75: ""},
 )
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
 @flag("--all everything", "Verify every release on this node.")
@@ -195,17 +196,16 @@ def verify_command(
         own = node.settings.input
         path = ReleasePath.parse(app, where="RELEASE") if app else node.inputs.app(own)
         releases_to_verify = [_require_staged(staging, path)]
-    problems = {
-        staged.release: staging.problems(staged, full=not quick) for staged in releases_to_verify
-    }
+    problems = staging.verify(releases_to_verify, full=not quick)
+    if not (everything or problems):
+        _require_staged(staging, path)
     broken = {name: list(texts) for name, texts in problems.items() if texts}
     if as_json:
         render.emit_json({"schema": 1, "verified": sorted(problems), "problems": broken})
     else:
-        for staged in releases_to_verify:
-            word = "broken" if staged.release in broken else "sound"
-            color = "red" if staged.release in broken else "green"
-            render.emit(f"{click.style(word, fg=color)}  {staged.release}")
+        for release in problems:
+            word, color = ("broken", "red") if release in broken else ("sound", "green")
+            render.emit(f"{click.style(word, fg=color)}  {release}")
     if broken:
         first = next(iter(broken.values()))[0]
         count = sum(map(len, broken.values()))
