@@ -100,6 +100,8 @@ def _condition(query: Json, entity: tree.Entity) -> tree.Condition:
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
         condition = _condition(part, entity)
+        if isinstance(condition, tree.Not) and condition.part != tree.ALL:
+            return condition.part  # also for a missing fact, whose comparisons are false
         return condition if condition in (tree.ALL, _ANY_STATE) else tree.Not(part=condition)
     if name == "null?":
         field, wanted = _exactly(arguments, 2, "null?")

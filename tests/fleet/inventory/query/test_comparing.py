@@ -182,9 +182,15 @@ def equal(one: Any, other: Any) -> bool:
     return one == other and isinstance(one, bool) is isinstance(other, bool)
 
 
+def without_two_nots(condition: Any) -> Any:
+    while condition[0] == condition[1][0] == "not":
+        condition = condition[1][1]
+    return condition
+
+
 def slowly(condition: Any, row: Any) -> bool | None:
     """Return the result of a condition, by the rules of PuppetDB and without anything clever."""
-    name, *parts = condition
+    name, *parts = without_two_nots(condition)
     if name in ("and", "or"):
         results = [slowly(part, row) for part in parts]
         decisive = name == "or"
