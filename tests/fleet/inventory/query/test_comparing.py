@@ -14,10 +14,19 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query import comparing
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.comparing import test_of as comparison_of
+from localpuppet.fleet.inventory.query.discovery import parse_nodes
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import parse_pql, to_array
 from localpuppet.fleet.inventory.query.query_limits import MAX_EXPRESSION
-from localpuppet.fleet.inventory.query.tree import Compare, Field, Loose, Operand, Operator
+from localpuppet.fleet.inventory.query.tree import (
+    Compare,
+    Entity,
+    Field,
+    Loose,
+    Operand,
+    Operator,
+    Select,
+)
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import FLEET, entry, inventory
 from tests.rigs.quick import examples
@@ -295,3 +304,13 @@ def test_a_condition_for_any_state_is_about_the_whole_alternative() -> None:
     queries: list[Json] = [["or", failed, any_, noop], ["and", any_, ["or", failed, noop]]]
     first, second = (parse_array(["from", "reports", query]).where for query in queries)
     assert repr(first) == repr(second)
+
+
+@pytest.mark.parametrize("key", ["007", "0", "10"])
+def test_digits_are_a_key_of_a_hash_as_they_are_written(key: str) -> None:
+    reader = MemoryInventory([entry("n1.example.com", {"x": {key: {"a": 1}}})])
+    in_pql = parse_pql(f"inventory {{ facts.x.{key}.a = 1 }}")
+    of_nodes = Select(entity=Entity.INVENTORY, where=parse_nodes(f"x.{key}.a=1"))
+    of_fact = parse_array(["from", "nodes", ["=", ["fact", f"x.{key}.a"], 1]])
+    for select in (in_pql, of_nodes, of_fact):
+        assert len([*Evaluation(reader).stream(select).rows]) == 1
