@@ -191,7 +191,8 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
     fields = columns(line)
     if len(fields) != 5 or fields[0] not in ("allow", "deny"):
         raise InvalidInputError(
-            "is not a line of a policy", hint=f"write five tab-separated columns: {_COLUMNS}"
+            "is not a line of a policy",
+            hint=f"write five tab-separated columns: {_COLUMNS}; or 'policy default deny'",
         )
     verdict, callers, actions, facts, classes = fields
     for name, column in (("facts", facts), ("classes", classes)):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the inventory starts without them
 OWN_PREFIX = "@localpuppet/"
 SITE_PREFIX = "@site/"
 
-_PLACE = re.compile(r" \((?:file: [^()]*, )?line: \d+(?:, column: \d+)?\)(?: on node \S+)?\Z")
+_PLACE = re.compile(r" \((?:file: [^()]*|line: \d+(?:, column: \d+)?)\)(?: on node \S+)?\Z")
 # Means every top-scope variable.
 ALL = "*"
 # A path into facts or trusted facts: `("os", "family")`; empty for all of them.

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli.preview.preview_command import preview_text
+from localpuppet.node.preview.compile_request import CompileFailure
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,
@@ -210,3 +211,11 @@ def test_services_that_restart_name_their_nodes_a_limited_number_of_times() -> N
     (_, restarting) = overview(result)
     assert [row.text for row in restarting.rows] == [*services[:500], "further services"]
     assert {tuple(row.nodes) for row in restarting.rows} == {("web1", "web2")}
+
+
+@pytest.mark.parametrize(
+    "place", ["", " (file: x.pp)", " (file: x.pp, line: 2)", " (line: 2, column: 5) on node a.b"]
+)
+def test_the_place_of_a_failure_is_not_part_of_its_message(place: str) -> None:
+    failure = CompileFailure(message=f"Syntax error (of x){place}", file="x.pp")
+    assert failure.plain_message == "Syntax error (of x)"
