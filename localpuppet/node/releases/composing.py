@@ -47,6 +47,7 @@ MANIFESTS = "manifests"
 CODE_DIRECTORIES = ("functions", "lib", "types")
 # Where control repositories have modules of their own.
 SITE_DIRECTORIES = ("site", "site-modules", "dist", MODULEDIR)
+_MAIN = "[main]"
 _LINE = r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z"
 _CODEDIR = r"\$(?:environment|codedir|confdir)\b.*\Z"
 
@@ -69,12 +70,19 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
     """
     settings: dict[str, str] = {}
     notes: list[str] = []
+    section = _MAIN
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         stripped = line.strip()
-        if not stripped or stripped.startswith(("#", ";", "[")):
+        if not stripped or stripped.startswith(("#", ";")):
             continue
-        if (match := re.match(_LINE, line)) is None:
+        if stripped.startswith("["):
+            section = stripped
+        elif (match := re.match(_LINE, line)) is None:
             notes.append(f"line {number} is not a setting (write NAME = VALUE)")
+        elif section != _MAIN:
+            notes.append(f"line {number} is in a section that Puppet does not read (remove it)")
+        elif match[1] in settings:
+            notes.append(f"line {number} sets {match[1]} again: Puppet takes the first (remove it)")
         else:
             settings[match[1]] = match[2].strip("'\"")
     path = _modulepath(settings.get("modulepath", f"{moduledir}:{BASE}"), notes)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.composing import ReleaseLayout, layout
+from localpuppet.node.releases.composing import ReleaseLayout, layout, parse_environment
 
 CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_version = x\n"
 
@@ -43,3 +43,20 @@ def test_the_site_manifest_of_the_manifest_is_used(release: Path, moduledir: str
     assert layout(release, moduledir, "own.pp").site_manifest == "own.pp"
     with pytest.raises(InvalidInputError, match="no gone"):
         layout(release, moduledir, "gone.pp")
+
+
+@pytest.mark.parametrize(
+    ("text", "modulepath", "note"),
+    [
+        ("modulepath = site:modules\nmodulepath = b\n", "site:modules", "line 2 sets modulepath"),
+        ("modulepath = site\n[x]\nmodulepath = b\nmanifest = y\n", "site", "line 3 is in a"),
+        ("[x]\nmodulepath = b\n[main]\nmodulepath = site\n", "site", "line 2 is in a section"),
+        ("[main]\nmodulepath = 'site:modules'\n", "site:modules", ""),
+    ],
+)
+def test_settings_that_puppet_does_not_read_do_not_count(
+    text: str, modulepath: str, note: str
+) -> None:
+    conf = parse_environment(text)
+    assert (":".join(conf.modulepath), conf.manifest) == (modulepath, "manifests")
+    assert [note in one for one in conf.notes[:1]] == [True] * bool(note)
