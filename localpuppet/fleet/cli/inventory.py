@@ -96,7 +96,7 @@ def exports_command(
     from localpuppet.fleet.exports.resource import named_type
 
     kind = None if kind is None else named_type(kind)
-    owner = None if name is None else NodeName.parse(name)
+    owner = None if name is None else _known(FleetApp(node), name)
     offers, refused = run(_held(node, owner, kind))
     offers = [offer for offer in offers if title in (None, offer.resource.title)]
     if lines:
@@ -194,10 +194,15 @@ def facts_command(node: NodeApp, name: str | None, path: str | None, as_json: bo
     inventory = FleetApp(node)
     inventory.require_bus()
     if name is not None:
-        (known,) = run(known_nodes(inventory, [NodeName.parse(name)], short=True))
-        _show_facts(node, inventory, known, as_json=as_json)
+        _show_facts(node, inventory, _known(inventory, name), as_json=as_json)
     elif path is not None:
         _summarise(inventory, path, as_json=as_json)
+
+
+def _known(fleet: FleetApp, name: str) -> NodeName:
+    """Return the known node that a name means, which may be a short one."""
+    (known,) = run(known_nodes(fleet, [NodeName.parse(name)], short=True))
+    return known
 
 
 def _show_facts(node: NodeApp, inventory: FleetApp, name: NodeName, *, as_json: bool) -> None:
@@ -301,6 +306,8 @@ def forget_command(node: NodeApp, name: str, dry_run: bool, yes: bool) -> None:
       localpuppet inventory forget old01.example.com --yes     in a script
     """
     forgotten = NodeName.parse(name)
+    if "." not in name:  # a node that is gone has its whole name only
+        forgotten = _known(FleetApp(node), name)
     step = f"remove the entry of {forgotten} from the inventory of all nodes"
     if dry_run:
         render.emit(f"would {step}")

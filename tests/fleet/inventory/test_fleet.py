@@ -54,7 +54,12 @@ def test_others_know_a_published_entry_and_forget_it_as_policies_allow(any_fleet
     assert shown.json["revision"] > 0
     assert 0 <= shown.json["age"] < 900
 
-    b.run("inventory", "forget", b.name, "--yes")
+    short, words = b.name.partition(".")[0], ("inventory", "forget")
+    would = b.run(*words, short, "--dry-run")
+    assert f"remove the entry of {b.name} from" in would.out
+    unknown = b.run(*words, f"{short}x", "--yes")
+    assert (unknown.code, f"no known node {short}x" in unknown.err) == (2, True)
+    b.run(*words, b.name, "--yes")
     wait_known(a.node, "web")
     b.wait_log("is not forgotten")  # its own policy does not allow it
     wait_known(b.node, "web", b.name)
