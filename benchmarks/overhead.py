@@ -199,6 +199,8 @@ def warm_rows(root: Path, directory: Path, pairs: int, *, real: bool) -> str:
     bare = bare_run(root, directory, env)
     runs = WarmRuns(root, env)
     try:
+        runs.run(word)
+        settle(root)  # it may have read more files, and a new pack ends the server
         left, right = alternate(pairs, lambda: runs.run(word), bare)
         kind = "real" if real else "trivial"
         lines = [_compared(f"warm, {kind}", left, right, WARM_BARS[kind])]
