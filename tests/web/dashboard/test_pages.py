@@ -275,6 +275,7 @@ def test_the_plan_follows_from_the_inventory(site: Site, visitor: TestClient) ->
     assert "<svg xmlns" in page
     assert visitor.get("/plan.svg").text.startswith("<svg")
     page = text(visitor, "/plan?q=role%3Dweb")
+    assert "1 group <small>1 node</small>" in page
     assert '<a href="/plan.svg?q=role%3Dweb"' in page
     assert "lb01" not in page
     assert "no node of the inventory matches" in text(visitor, "/plan?q=role%3Dzzz")

@@ -248,6 +248,8 @@ def test_the_confirmation_has_what_differs_from_the_releases_of_these_nodes(
     assert "and 6 more" in page
     assert "from=shop/tags/r6&amp;to=shop/tags/r7" in page
     assert '<p class="problem">shop/tags/r5: is not staged on this machine' in page
+    site.differences = {"files": NameDifference(added=("shop/new.pp",), removed=(), changed={})}
+    assert "1 dependency or file of the release differs" in text(visitor, PLAN)
 
 
 def test_nodes_that_are_not_ready_are_named_and_left_out_by_a_tick(
