@@ -99,8 +99,12 @@ class Channel:
         kind = self.settings.type
         if kind is ChannelType.WEBHOOK:
             body = json.dumps(to_record(notice)).encode()
-            secret = parse_webhook_secret(self.secret("secret_file"), where="secret_file")
-            signature = sign_webhook(secret, notice.id, int(now), body)
+            secret = self.secret("secret_file")
+            try:
+                key = parse_webhook_secret(secret, where="secret_file")
+            except InvalidInputError as error:
+                raise ChannelError(str(error)) from None
+            signature = sign_webhook(key, notice.id, int(now), body)
             headers = {"webhook-id": notice.id, "webhook-timestamp": str(int(now))}
             self._post(body, {**headers, "webhook-signature": signature})
         elif kind is ChannelType.SLACK:

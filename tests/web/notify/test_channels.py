@@ -185,7 +185,9 @@ def test_markup_and_mentions_from_nodes_are_text_in_a_chat(tmp_path: Path) -> No
 def test_an_unusable_secret_of_signatures_is_refused_unseen(tmp_path: Path) -> None:
     hook = Channel(a_webhook(tmp_path, "http://127.0.0.1:1/"), tmp_path)
     secret_file(tmp_path, "secret", "whsec_SHORT")
-    assert "SHORT" not in refusal(hook)
+    problem = refusal(hook)
+    assert problem.startswith("secret_file: is no secret whsec_BASE64")
+    assert "SHORT" not in problem
 
 
 class Mailbox:
