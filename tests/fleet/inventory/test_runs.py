@@ -60,8 +60,8 @@ def test_only_a_good_complete_run_publishes_an_entry(node: Node) -> None:
     listed = shown["nodes"]
     assert (shown["revision"], shown["age"]) > (0, 0)
     assert [one["node"] for one in listed] == ["web01.example.com"]
-    absent = node.run("inventory", "facts", "--summary", "os.famly")
-    assert "warning: no node has the fact os.famly" in absent.err
+    absent = node.run("inventory", "facts", "--summary", "os.kin")
+    assert "warning: no node has the fact os.kin" in absent.err
     counted = node.run("inventory", "facts", "--summary", "role", "--json").json["values"]
     assert counted == [{"value": "cache", "nodes": 1}, {"value": "web", "nodes": 1}]
 

@@ -130,7 +130,7 @@ def test_a_caller_with_a_deny_line_gets_no_right_from_lines_for_all(action: str)
         ("allow\tchoria=alice\tstatus\t*", "five tab-separated columns"),
         ("allow\tchoria=alice\tstatus\t*\t*\t*", "five tab-separated columns"),
         ("allow choria=alice status * *", "tab-separated columns"),
-        ("policy defualt deny", "classes; or 'policy default deny'"),
+        ("policy standard deny", "classes; or 'policy default deny'"),
         ("Allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
         (" allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
         ("allow\t/choria=.*/\tstatus\t*\t*", "pattern.*write the complete caller id"),

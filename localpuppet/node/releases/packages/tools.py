@@ -303,7 +303,11 @@ class Packager(Value):
         if version is not None:
             packages.parse_version(version)
         if not directory.is_dir():
-            raise InvalidInputError("is not a directory", where=str(directory), hint="-o DIR")
+            raise InvalidInputError(
+                "is not a directory",
+                where=str(directory),
+                hint="create it, or pass another one: -o DIR",
+            )
         time = min(self._time(staged), MAX_TIME)
         record = json.dumps({**staged.to_dict(), "time": time}, indent=2, sort_keys=True) + "\n"
         try:
