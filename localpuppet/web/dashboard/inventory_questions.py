@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.text import folded, one_line, shortened
 from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
@@ -22,9 +23,11 @@ from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_PRESENCE_TEXT
 from localpuppet.fleet.edges.links import Links, links_of
-from localpuppet.fleet.inventory.entry import InventoryEntry, at_path, text_of
+from localpuppet.fleet.inventory.entry import InventoryEntry, text_of
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.query.tree import parse_step
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
+from localpuppet.fleet.inventory.tables import fact_sql
 from localpuppet.node.enc.instance_facts import is_legacy_fact
 from localpuppet.node.puppet.command_line import in_release
 from localpuppet.rollout.derived import derive
@@ -268,12 +271,15 @@ _STEP = re.compile(r"(?!(?:and|or|not)\Z)[A-Za-z_]\w*", re.ASCII)
 _UNQUOTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|true|false")
 
 
-def fact_query(path: Sequence[str], value: Json) -> str:
+def fact_query(path: Sequence[str | int], value: Json) -> str:
     """Return the expression for the nodes with a fact; empty if the language has none."""
     text = text_of(value)
     if not isinstance(value, str) and not _UNQUOTED.fullmatch(text):
         return ""
-    steps = (step if _STEP.fullmatch(step) else _quoted(step) for step in path)
+    steps = (
+        str(step) if isinstance(step, int) or _STEP.fullmatch(step) else _quoted(step)
+        for step in path
+    )
     return f"{'.'.join(steps)}={_quoted(text) if isinstance(value, str) else text}"
 
 
@@ -283,15 +289,19 @@ def _quoted(text: str) -> str:
 
 
 def _values(reader: InventoryReader, path: str) -> FactTexts:
+    """Return a fact as queries see it, legacy facts and elements of lists included."""
+    steps = tuple(map(parse_step, path.split(".")))
+    find = f"SELECT certname, {fact_sql('live.id', steps)} FROM live"  # noqa: S608
     texts, queries = {}, {}
-    for entry in reader.entries():
-        value = at_path(entry.facts, path)
-        if isinstance(value, str | int | float):
-            whole = text_of(value)
-            texts[str(entry.node)] = text = shortened(whole, MAX_PRESENCE_TEXT)
-            # The expression for a number finds a text, too, and that for a text no number.
-            if text == whole and (text not in queries or not isinstance(value, str)):
-                queries[text] = fact_query(path.split("."), value)
+    with reader.rows() as connection:
+        for node, found in connection.execute(find):
+            value = None if found is None else loads_again(found.encode())
+            if isinstance(value, str | int | float):
+                whole = text_of(value)
+                texts[node] = text = shortened(whole, MAX_PRESENCE_TEXT)
+                # The expression for a number finds a text, too, and that for a text no number.
+                if text == whole and (text not in queries or not isinstance(value, str)):
+                    queries[text] = fact_query(steps, value)
     return FactTexts(texts=texts, queries=queries)
 
 

@@ -174,6 +174,7 @@ def test_the_map_groups_by_any_fact(visitor: TestClient, site: Site) -> None:
         visitor, "/map?by=os.family"
     )
     assert ">7</a>" in text(visitor, "/map?by=rack.row")
+    assert 'q=osfamily%3D%22Debian%22">Debian</a>' in text(visitor, "/map?by=osfamily")
     assert visitor.get("/map?sort=x").status_code == 400
 
 
@@ -183,6 +184,7 @@ def test_the_map_groups_by_any_fact(visitor: TestClient, site: Site) -> None:
         ("is_virtual", [True, False, True], {"true": ["db01", "web01"], "false": ["lb01"]}),
         ("count", [4, 40, "4"], {"4": ["db01", "web01"], "40": ["lb01"]}),
         ("os.minor", ["12.1", "12.10", "12.1"], {"12.1": ["db01", "web01"], "12.10": ["lb01"]}),
+        ("models.1", [["x", 2], ["x", 3], ["y", 2]], {"2": ["db01", "web01"], "3": ["lb01"]}),
         ("quote", ['a "b"', "a\\b\\", 'a "b"'], {'a "b"': ["db01", "web01"], "a\\b\\": ["lb01"]}),
     ],
 )
@@ -192,7 +194,11 @@ def test_a_group_of_the_map_leads_to_its_nodes(
     first, *rest = by.split(".")
     site.list_(
         *(
-            entry(name, at=site.now(), facts={first: {rest[0]: value} if rest else value})
+            entry(
+                name,
+                at=site.now(),
+                facts={first: value if rest in ([], ["1"]) else {rest[0]: value}},
+            )
             for name, value in zip(("web01", "lb01", "db01"), values, strict=True)
         )
     )
