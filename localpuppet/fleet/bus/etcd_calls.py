@@ -35,7 +35,14 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus import etcd_messages as messages
 from localpuppet.fleet.bus.bus_limits import MAX_ETCD_ANSWER
 from localpuppet.fleet.bus.key_value import FullError, RefusedError, end_of_step
-from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, read_little, tls_failure
+from localpuppet.fleet.bus.servers import (
+    LOST,
+    Servers,
+    failure_text,
+    lost_connection,
+    read_little,
+    tls_failure,
+)
 
 Bytes = Stream[bytes, bytes]
 _Result = TypeVar("_Result")
@@ -269,7 +276,7 @@ class EtcdConnection:
             return f"no answer within {max(seconds, 0):.3g} s"
         if text := tls_failure(error, self._servers):
             return text
-        text = one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        text = failure_text(error)
         lost = isinstance(error, (StreamTerminatedError, *LOST))
         return lost_connection(text, self._servers) if lost else text
 

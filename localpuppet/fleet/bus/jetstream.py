@@ -267,7 +267,7 @@ class NatsStream:
                 f"set stream to it, or remove it: {self._name} is the one that is read",
             )
         if "seq" not in result:
-            raise self.connection.problem("does not answer as JetStream does")
+            raise self.connection.without_jetstream()
         return int(result["seq"])
 
     async def below(

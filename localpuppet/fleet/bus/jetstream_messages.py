@@ -156,7 +156,7 @@ class JetStream:
             try:
                 parse_revision(message.metadata.sequence.stream)
             except (ValueError, NatsError) as error:
-                raise self._connection.problem("does not answer as JetStream does") from error
+                raise self._connection.without_jetstream() from error
             yield message
 
     def result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
@@ -164,7 +164,7 @@ class JetStream:
         try:
             result = _read(answer.data)
         except ValueError as error:
-            raise self._connection.problem("does not answer as JetStream does") from error
+            raise self._connection.without_jetstream() from error
         problem = result.get("error")
         if problem is None:
             return result

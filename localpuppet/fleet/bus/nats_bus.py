@@ -109,7 +109,7 @@ class NatsKeyValue(KeyValue):
         try:
             return seconds(created)
         except ValueError as error:
-            raise self._connection.problem("does not answer as JetStream does") from error
+            raise self._connection.without_jetstream() from error
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         message = await self._last(key)

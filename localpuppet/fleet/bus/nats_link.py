@@ -35,7 +35,7 @@ from localpuppet.base.value import Value
 from localpuppet.fleet.bus.bus_limits import MAX_NATS_BATCH
 from localpuppet.fleet.bus.key_value import RefusedError, end_of_step
 from localpuppet.fleet.bus.nats_client import TlsClient, TolerantClient
-from localpuppet.fleet.bus.servers import LOST, Servers, lost_connection, tls_failure
+from localpuppet.fleet.bus.servers import LOST, Servers, failure_text, lost_connection, tls_failure
 from localpuppet.fleet.bus.store_calls import Backoff
 
 _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.I)
@@ -322,7 +322,7 @@ def reason(error: Exception) -> str:
     """Return the text of an error of the library or of the system, on one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    return failure_text(error)
 
 
 # Errors of nats-py while connecting: it trusts the types in the server's first message.
@@ -481,6 +481,11 @@ class NatsConnection:
         self._closed = True
         if self._link is not None:
             await self._link.close()
+
+    def without_jetstream(self) -> UnavailableError:
+        """Return an error about servers whose answers are not those of JetStream."""
+        hint = "start nats-server with -js, or write 'jetstream {}' in its configuration"
+        return self.problem("does not answer as JetStream does", hint)
 
     def problem(self, what: str, hint: str = "") -> UnavailableError:
         """Return an error about these servers."""

@@ -19,6 +19,7 @@ most one lookup runs for each name.
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 import struct
@@ -141,6 +142,14 @@ def read_little(transport: asyncio.BaseTransport | None) -> None:
     for reader in (transport, getattr(transport, "_ssl_protocol", None)):
         if hasattr(reader, "max_size"):
             reader.max_size = READ  # type: ignore[union-attr]
+
+
+def failure_text(error: Exception) -> str:
+    """Return the text of an error of a library or of the system, on one line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno and text.startswith("Connect call failed"):
+        text = os.strerror(error.errno)  # asyncio's text is an address, which the place has
+    return one_line(text)
 
 
 def tls_failure(error: Exception, servers: Servers) -> str | None:

@@ -4,9 +4,12 @@ import asyncio
 from itertools import count
 
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.etcd_calls import EtcdConnection
+from localpuppet.fleet.bus.jetstream_messages import JetStream
 from localpuppet.fleet.bus.nats_bus import open_nats
 from localpuppet.fleet.bus.nats_link import NatsConnection
 from tests.rigs.bus.lying import INFO, answering, listening
@@ -25,7 +28,7 @@ async def test_calls_that_wait_for_the_same_connection_share_a_timeout() -> None
     # One after the other, they would take longer than a test may.
     for result in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(result, UnavailableError)
-        assert "cannot be reached" in str(result)
+        assert "cannot be reached: Connection refused (" in str(result)
         assert "buses.nats.servers" in str(result)
 
 
@@ -151,3 +154,9 @@ async def test_all_calls_fail_if_the_server_hangs_up() -> None:
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(end) for end in ends] == [UnavailableError] * 3
             connection.close()
+
+
+async def test_an_answer_of_a_server_without_jetstream_says_how_to_start_it() -> None:
+    away = connection(f"nats://127.0.0.1:{free_port()}")
+    with pytest.raises(UnavailableError, match=r"JetStream does \(start nats-server with -js"):
+        JetStream(away).result(Msg(_client=Client(), data=b""), ())
