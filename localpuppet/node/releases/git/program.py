@@ -53,6 +53,9 @@ _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-subst 
 # Git's own cure is a line in a configuration that it does not read here.
 _FOREIGN = re.compile(rb"detected dubious ownership in repository at '([^'\n]+)'")
 
+# Of this machine, and not of the server: no room for bytes, or for files.
+_NO_ROOM = re.compile(rb"^(?!remote: ).*(?:No space left on device|Disk quota exceeded)", re.M)
+
 
 class GitProgram:
     """Runs git; the environment is for PATH, HOME and the ssh agent."""
@@ -159,14 +162,14 @@ class GitProgram:
                 " fetch it as its owner from ssh://OWNER@localhost/PATH",
             )
         error_text = last_words(done.err, most=300)
-        if failure is not None:
-            raise failure(error_text)
-        if _is_disk_full(repository):
+        if _NO_ROOM.search(done.err) or (failure is None and _is_disk_full(repository)):
             raise StateError(
                 f"the disk is full: {error_text}",
                 where=str(repository),
                 hint="free some space and run the command again",
             )
+        if failure is not None:
+            raise failure(error_text)
         raise IntegrityError(f"git {_verb(arguments)} failed: {error_text}", where=str(repository))
 
     def version(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError, UnavailableError
 from localpuppet.node.releases.git.git_names import TagObject, judge
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.limits import MAX_TAG_SUBJECT, Budget, Limits
@@ -431,6 +431,27 @@ def test_a_mirror_that_a_power_failure_damaged_is_fetched_anew(
     repository.fetch([(host.url("web"), "r1")], refresh=True)
     assert repository.tag(host.url("web"), "r1") == before
     assert written(host, repository, before.tree, tmp_path / "out") == FILES
+
+
+@pytest.mark.parametrize("place", ["out", "mirrors-1"])
+def test_a_disk_without_room_for_files_is_no_fault_of_the_repository(
+    tmp_path: Path, place: str
+) -> None:
+    host = GitHost(tmp_path)
+    host.publish("web", "r1", {f"files/{number}": b"x" for number in range(40)})
+    repository = host.machine()
+    full = tmp_path / place
+    full.mkdir()
+    room = "nr_inodes=30" if place == "out" else "nr_inodes=15"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=16m,{room}", "x", full], check=True)
+    wanted = (host.url("web"), "r1")
+    try:
+        with pytest.raises(StateError, match=r"the disk is full: .*No space left on device"):
+            repository.fetch([wanted], refresh=True)
+            tree = repository.tag(*wanted).tree
+            list(repository.write([(host.url("web"), tree, "tree")], full, Budget()))
+    finally:
+        subprocess.run(["umount", full], check=True)
 
 
 def test_a_mirror_stays_if_its_server_is_at_fault(tmp_path: Path) -> None:
