@@ -197,8 +197,11 @@ def _test(field: tree.Field, operator: tree.Operator, value: Json) -> tree.Condi
     return tree.Compare(field=field, operator=operator, value=value)
 
 
-def _of_type(field: tree.Field, value: Json) -> Json:
-    """Return a value that a field may have; reject one that it never has."""
+def _of_type(field: tree.Field, value: Json, *, is_one: bool = False) -> Json:
+    """Return a value that a field may have; reject one that it never has.
+
+    One of several for a text may be a number, as in PuppetDB: it equals no text.
+    """
     column = field.column
     if column in tree.BOOLEANS:
         value = _BOOLEANS.get(value, value) if isinstance(value, str) else value
@@ -209,6 +212,7 @@ def _of_type(field: tree.Field, value: Json) -> Json:
         known, wanted = isinstance(value, list) and all(map(_is_step, value)), "a list of steps"
     else:
         known = isinstance(value, str) or column in _OF_ANY_TYPE
+        known = known or (is_one and isinstance(value, int | float))
         wanted = "a string"
     if not known:
         raise InvalidInputError(f"the field {column} compares with {wanted}")
@@ -295,7 +299,7 @@ def _in(left: Json, values: Json, entity: tree.Entity) -> tree.Condition:
         if field.column == TITLE:
             for item in listed:
                 _check_title(item)
-        typed = (item if item is None else _of_type(field, item) for item in listed)
+        typed = (item if item is None else _of_type(field, item, is_one=True) for item in listed)
         return tree.OneOf(field=field, values=tuple(typed))
     fields = plain_fields(left, entity)
     return tree.InSelect(fields=fields, select=_inner_select(values))
