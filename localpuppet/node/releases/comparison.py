@@ -111,13 +111,13 @@ def _unified_lines(
         left = MAX_STEPS * (len(first) + len(second))
 
         def find_longest_match(
-            self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+            self, start: int = 0, end: int | None = None, new: int = 0, last: int | None = None
         ) -> Match:
-            lines = first[alo:ahi]
+            lines = first[start:end]
             self.left -= len(lines) + sum(occurrences[line] for line in lines)
             if self.left < 0:
-                return Match(alo, blo, 0)
-            return super().find_longest_match(alo, ahi, blo, bhi)
+                return Match(start, new, 0)
+            return super().find_longest_match(start, end, new, last)
 
     yield f"--- {labels[0]}"
     yield f"+++ {labels[1]}"
