@@ -128,8 +128,11 @@ MAX_ROLLOUT_EVENTS = 10_000_000
 MAX_ETCD_ANSWER = 4 * 1024 * 1024
 # Events of one message: an event of two bytes takes two hundred once it is read.
 MAX_ETCD_EVENTS = 50_000
-# An answer with some 30,000 keys. Once parsed, it takes twenty times as much memory.
-MAX_NATS_ANSWER = 2 * 1024 * 1024
+# An answer with the keys of a stream that is not crowded, each of up to `MAX_KEY` bytes. Values are
+# counted before they are parsed: short ones take twenty times their size.
+MAX_NATS_ANSWER = 4 * 1024 * 1024
+MAX_NATS_KEYS = 7_000
+MAX_NATS_VALUES = MAX_NATS_KEYS + 1_000
 MAX_NATS_BATCH = 12 * 1024 * 1024
 # A value, or an answer of JetStream.
 MAX_NATS_MESSAGE = 4 * 1024 * 1024

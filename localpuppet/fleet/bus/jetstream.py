@@ -22,6 +22,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus import jetstream_messages, nats_link
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_KEYS
 from localpuppet.fleet.bus.jetstream_messages import (
     BATCH,
     CAREFUL,
@@ -56,9 +57,11 @@ COUNTED = TRACE / 2
 
 
 class StreamState(Value):
+    """The state of a stream; its keys below a prefix are `None` if they were not asked for."""
+
     last: int
     created: str
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] | None
 
 
 class SequenceHistory:
@@ -182,20 +185,23 @@ class NatsStream:
 
     @in_time
     async def state(self, keys: str | None = None) -> StreamState:
-        """Return the state of the stream, with its keys below a prefix, if given."""
+        """Return the state of the stream, with its keys below a prefix, if given.
+
+        A crowded stream tells no keys: any member can write more than an answer may have.
+        """
         await self.prepare()
         began = time.monotonic()
-        asked = {"subjects_filter": subjects_below(self._place.kept, keys)} if keys else {}
-        answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
+        answer = await self._api.call(f"STREAM.INFO.{self._name}", {}) or {}
+        has_keys = bool(keys) and answer.get("state", {}).get("num_subjects", 0) <= MAX_NATS_KEYS
+        if keys and has_keys:
+            asked = {"subjects_filter": subjects_below(self._place.kept, keys)}
+            answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         fields = answer.get("state", {})
+        listed = (key_of(self._place.kept, subject) for subject in fields.get("subjects") or ())
         state = StreamState(
             last=int(fields.get("last_seq", 0)),
             created=str(answer.get("created", "")),
-            keys=tuple(
-                key
-                for subject in fields.get("subjects") or ()
-                if is_key(key := key_of(self._place.kept, subject))
-            ),
+            keys=tuple(filter(is_key, listed)) if has_keys else None,
         )
         self._memory.reached(state, began)
         return state
@@ -276,8 +282,9 @@ class NatsStream:
         """Yield the last messages below the prefix that `state` was requested for; see `read`."""
         # A consumer costs the server ten times as much as a plain request, and most agents find few
         # or no messages. With replicas, one that lags may answer a plain request.
-        if len(state.keys) <= FEW and not self._replicated:
-            answers = await asyncio.gather(*(self.last(key) for key in state.keys))
+        known = state.keys
+        if known is not None and len(known) <= FEW and not self._replicated:
+            answers = await asyncio.gather(*(self.last(key) for key in known))
             messages = [
                 answer for answer in answers if answer is not None and is_ours(answer.entry)
             ]

@@ -25,7 +25,7 @@ from nats.errors import Error as NatsError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.value import Value
-from localpuppet.fleet.bus.bus_limits import MAX_NATS_ANSWER
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_ANSWER, MAX_NATS_VALUES
 from localpuppet.fleet.bus.key_value import MAX_REVISION, FullError, KeyValueEntry, parse_revision
 from localpuppet.fleet.bus.layout import CATALOGS, EXPORTS, HISTORY, INVENTORY, TOMBSTONES
 from localpuppet.fleet.bus.nats_link import NatsConnection
@@ -184,7 +184,7 @@ def _read(data: bytes) -> dict[str, Any]:
     """Return an answer of JetStream as JSON; the fields used have the right types."""
     if len(data) > MAX_NATS_ANSWER:
         raise ValueError(f"an answer of {len(data)} bytes")
-    raw = loads(data)
+    raw = loads(data, values=MAX_NATS_VALUES)
     if not isinstance(raw, dict):
         raise ValueError("no answer of JetStream")
     parts = [raw.get(key, {}) for key in ("config", "state", "error")]
@@ -196,6 +196,7 @@ def _read(data: bytes) -> dict[str, Any]:
         raw.get("seq", 0),
         raw.get("num_pending", 0),
         raw.get("state", {}).get("last_seq", 0),
+        raw.get("state", {}).get("num_subjects", 0),
     )
     if not all(type(number) is int and 0 <= number <= MAX_REVISION for number in numbers):
         raise ValueError("an invalid number")

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import etcd_messages
-from localpuppet.fleet.bus.bus_limits import MAX_VALUE
+from localpuppet.fleet.bus.bus_limits import MAX_NATS_KEYS, MAX_VALUE
 from localpuppet.fleet.bus.etcd_bus import open_etcd
 from localpuppet.fleet.bus.etcd_calls import EtcdConnection
 from localpuppet.fleet.bus.etcd_messages import encode
@@ -123,6 +123,24 @@ async def test_a_flood_of_forged_repetitions_costs_one_look(
             looks.append(await feed.next())
     assert looks == [None]
     await stream.connection.close()
+
+
+async def test_more_keys_than_an_answer_may_have_are_listed(nats: NatsServer) -> None:
+    """Each caller can write any number of keys below the requests to a node."""
+    servers = servers_at(nats.url)
+    connection = NatsConnection(servers, timeout=PATIENCE)
+    store = await open_nats(servers, timeout=PATIENCE)
+    client = (await connection.link()).client
+    for number in range(MAX_NATS_KEYS + 1):
+        await client.publish(f"lp.a.eve.{number:08}{'x' * 440}", b"\n1")
+    await client.flush()
+    await connection.close()
+    await store.put("/a/zoe", b"2")
+    follower = Follower(store, "/a/")
+    await follower.until(lambda: follower.state.get("/a/zoe") == b"2")
+    assert len(follower.state) == MAX_NATS_KEYS + 2
+    await follower.stop()
+    await store.close()
 
 
 async def test_a_key_whose_message_has_a_foreign_ttl_can_be_added_again(nats: NatsServer) -> None:
