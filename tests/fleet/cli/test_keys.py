@@ -159,7 +159,7 @@ def test_a_person_has_a_name_of_their_own(node: Node) -> None:
         ({"identity": {"certificate": "c.pem", "key": "k.pem"}}, "certificate needs ca, too"),
         ({"identity": {"crl": "crl.pem"}}, "identity: crl needs ca, too"),
         ({"identity": {"cert": "c.pem"}}, "unknown key 'cert'"),
-        ({"trusted": ""}, "trusted: must have at least 1"),
+        ({"trusted": ""}, "trusted: must not be empty"),
     ],
 )
 def test_settings_are_refused_by_place(node: Node, settings: dict[str, Any], message: str) -> None:
