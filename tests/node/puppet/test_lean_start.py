@@ -205,7 +205,8 @@ GEMS = """
 require 'puppet'
 require 'puppet/util/feature'
 reads = 0
-Gem::Specification.singleton_class.prepend(Module.new { define_method(:reset) { reads += 1; super() } })
+counted = Module.new { define_method(:reset) { (reads += 1) && super() } }
+Gem::Specification.singleton_class.prepend(counted)
 features = Puppet::Util::Feature.new('puppet/feature')
 features.add(:fresh, libs: 'localpuppet_fresh')
 puts 3.times.map { features.fresh? }.inspect
