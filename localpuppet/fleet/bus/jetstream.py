@@ -454,6 +454,7 @@ class NatsFeed:
         self._queue: asyncio.Queue[NatsMessage | None] = asyncio.Queue()
         # Whether the queue ends with a look, which finds all messages until then.
         self._full = False
+        self._ends_with_look = False
         self._looks = 0
         self._timer: asyncio.TimerHandle
         self._link: nats_link.NatsLink
@@ -491,7 +492,7 @@ class NatsFeed:
         self.check()
         message = await self._queue.get()
         if self._queue.empty():
-            self._full = False
+            self._full = self._ends_with_look = False
         if message is None:
             self.check()
             self._looks += 1
@@ -514,10 +515,14 @@ class NatsFeed:
         with suppress(ValueError):
             received = self._stream.parse_message(message)
             size = len(received.entry.value)
-        is_known = received is not None and received.entry.key.startswith(self._prefix)
-        if is_known and size > self._largest:
+        if received is None or not received.entry.key.startswith(self._prefix):
+            if not self._ends_with_look:
+                self._queue.put_nowait(None)
+            self._ends_with_look = True
             return
-        has_room = self._queue.qsize() < BEHIND and self._waiting + size <= BEHIND_BYTES
-        self._full = not (is_known and has_room)
+        if size > self._largest:
+            return
+        self._ends_with_look = False
+        self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
         self._waiting += 0 if self._full else size
         self._queue.put_nowait(None if self._full else received)
