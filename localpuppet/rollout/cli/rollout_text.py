@@ -289,7 +289,7 @@ def _what_goes_on(report: rollout_report.RolloutReport) -> str:
     if not state.resumable and (state.goes_back or not state.failed):
         return ""  # the release failed: repeating it would fail again
     again = f"'localpuppet rollout run --failed-in {state.began.id}', with the same --site if any,"
-    return f"{again} does what did not succeed"
+    return f"{again} repeats the nodes that did not succeed"
 
 
 def _where_to_look(state: RolloutState) -> str:

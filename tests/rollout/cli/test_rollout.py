@@ -51,7 +51,7 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
         (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
         (["--failed-in", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
         (["--query", "role=web", "--order", "none"], "matches no node"),
-        (["--site", "@SITE@", "--pause-at-most", "0"], "the --pause-at-most must be positive"),
+        (["--site", "@SITE@", "--pause-at-most", "0"], "--pause-at-most: must be positive"),
     ],
 )
 def test_an_invalid_rollout_is_refused(node: Node, words: list[str], message: str) -> None:
@@ -107,7 +107,7 @@ def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
         "the hold expires then; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
         "'localpuppet rollout run --failed-in 20261122T110000Z-0123', "
-        "with the same --site if any, does what did not succeed\n"
+        "with the same --site if any, repeats the nodes that did not succeed\n"
     )
     status = node.run("rollout", "status").out
     assert "\nn02.example.com  unresponsive: did not tell\\x1b[2J\n" in status
