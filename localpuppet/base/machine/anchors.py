@@ -5,12 +5,12 @@ them, or has other content, the functions raise `InvalidInputError`.
 """
 
 import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.files import MAX_DOCUMENT, open_user_file
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ def read_anchor(path: Path) -> bytes:
     """Return the bytes of a trust anchor; see `open_anchor`."""
     with open_anchor(path, limit=MAX_DOCUMENT) as file:
         return file.read(MAX_DOCUMENT)
+
+
+def anchor_problems(files: Mapping[str, Path | None]) -> list[str]:
+    """Return why the files of settings cannot be read, each with the name of its setting."""
+    problems = []
+    for setting, path in files.items():
+        try:
+            if path is not None:
+                open_anchor(path).close()
+        except LocalpuppetError as error:
+            problems.append(f"{setting}: {error}")
+    return problems
 
 
 def puppet_user() -> pwd.struct_passwd | None:

@@ -12,6 +12,7 @@ from localpuppet.base.formats.converter import to_record
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.anchors import anchor_problems
 from localpuppet.fleet.app import FleetApp, run
 from localpuppet.fleet.bus.servers import certificate_problem
 from localpuppet.fleet.cli.requests import shown, whom
@@ -125,6 +126,7 @@ def check_fleet(node: NodeApp) -> CommandAddition:
         paragraphs=[would_take(collected)] if collected else (),
         warnings=[
             *_certificates(node, settings),
+            *_trust(site),
             *_claims(settings, site),
             *_collects(site),
             *_reacts(settings, site),
@@ -138,6 +140,15 @@ def _certificates(node: NodeApp, settings: FleetSettings) -> list[str]:
     files = () if servers is None else filter(None, (servers.ca, servers.certificate))
     problems = {file: certificate_problem(file, node.clock.now()) for file in files}
     return [f"{file}: the certificate {why}: renew it" for file, why in problems.items() if why]
+
+
+def _trust(site: PeerSettings) -> list[str]:
+    files = {
+        "certificate": site.identity.certificate,
+        "ca": site.identity.ca,
+        "crl": site.identity.crl,
+    }
+    return anchor_problems({f"identity.{name}": file for name, file in files.items()})
 
 
 def _claims(settings: FleetSettings, site: PeerSettings) -> list[str]:

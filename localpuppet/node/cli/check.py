@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, PuppetMissingError, errors_at
+from localpuppet.base.machine.anchors import anchor_problems
 from localpuppet.node.app import NodeApp, program_environment
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
@@ -75,6 +76,7 @@ def check_command(
             " $basemodulepath in the modulepath of the release's environment.conf)"
         )
     addition = node.additions.check()
+    warnings += _authorities(node)
     warnings += _needs(node, release, parse=parse and puppet is not None)
     warnings += [*addition.warnings, *(_puppet_state(node) if puppet else [])]
     rollback = node.rollback_in_force() if source is None else None
@@ -114,6 +116,12 @@ def check_command(
     for warning in warnings:
         render.note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
+
+
+def _authorities(node: NodeApp) -> list[str]:
+    sources = node.settings.module_sources.items()
+    files = {f"{kind}.ca": source.get("ca") for kind, source in sources}
+    return anchor_problems({"https_ca": node.settings.https_ca, **files})
 
 
 def _puppet_state(node: NodeApp) -> list[str]:

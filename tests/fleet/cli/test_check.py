@@ -61,3 +61,22 @@ def test_check_names_a_certificate_that_the_bus_will_refuse(node: Node, tmp_path
     done = node.run("check", "--json")
     (warning,) = [text for text in done.json["warnings"] if "expired" in text]
     assert warning.startswith(f"{old.certificate}: the certificate expired on 2020-01-31")
+
+
+def test_check_names_the_files_of_authorities_that_are_absent(node: Node, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.node("web01.example.com")
+    node.app("notify { 'hello': }")
+    present = {"certificate": str(own.certificate), "key": str(own.key), "ca": str(authority.path)}
+    absent = {name: str(tmp_path / f"{name}.pem") for name in ("https", "forge", "crl")}
+    node.settings(
+        https_ca=absent["https"],
+        forge={"ca": absent["forge"]},
+        identity={**present, "crl": absent["crl"]},
+    )
+    warnings = "\n".join(node.run("check", "--json").json["warnings"])
+    for setting, file in zip(
+        ("https_ca", "forge.ca", "identity.crl"), absent.values(), strict=True
+    ):
+        assert f"{setting}: {file}: " in warnings
+    assert str(authority.path) not in warnings
