@@ -452,9 +452,9 @@ class NatsFeed:
         self._largest = largest
         self._waiting = 0
         self._queue: asyncio.Queue[NatsMessage | None] = asyncio.Queue()
-        # Whether the queue ends with a look, which finds all messages until then.
-        self._full = False
-        self._ends_with_look = False
+        # Whether the queue ends with a look, which finds all messages until then; and whether it
+        # takes no messages for that reason.
+        self._ends_with_look = self._full = False
         self._looks = 0
         self._timer: asyncio.TimerHandle
         self._link: nats_link.NatsLink
@@ -485,7 +485,9 @@ class NatsFeed:
 
     def look_now(self) -> None:
         """Make `next` return `None`, so that the watch reads the stored state."""
-        self._queue.put_nowait(None)
+        if not self._ends_with_look:
+            self._queue.put_nowait(None)
+        self._ends_with_look = True
 
     async def next(self) -> NatsMessage | None:
         """Return the next message; `None` if the watch must read the stored state."""
@@ -516,13 +518,11 @@ class NatsFeed:
             received = self._stream.parse_message(message)
             size = len(received.entry.value)
         if received is None or not received.entry.key.startswith(self._prefix):
-            if not self._ends_with_look:
-                self._queue.put_nowait(None)
-            self._ends_with_look = True
+            self.look_now()
             return
         if size > self._largest:
             return
-        self._ends_with_look = False
         self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
+        self._ends_with_look = self._full
         self._waiting += 0 if self._full else size
         self._queue.put_nowait(None if self._full else received)
