@@ -191,6 +191,7 @@ puts parser.help, parser.top.short.transform_values(&:long), parser.top.long.tra
 """
 
 
+@pytest.mark.puppet
 def test_options_that_take_names_of_others_are_as_in_plain_ruby() -> None:
     plain, lean = (
         subprocess.run(["/usr/bin/ruby", *options, "-e", OPTIONS], capture_output=True, check=True)
