@@ -113,6 +113,20 @@ def test_one_lean_start_of_puppet_says_what_three_others_say(tmp_path: Path) -> 
     assert len(starts.read_text()) == 1 + 3
 
 
+def plain_and_lean(script: str, **variables: str) -> list[str]:
+    """Return what a script prints in Ruby, and after the lean start."""
+    start = f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"
+    return [
+        subprocess.run(
+            ["/usr/bin/ruby", *options, "-e", script],
+            env={**os.environ, **variables},
+            capture_output=True,
+            check=True,
+        ).stdout.decode()
+        for options in ([], [start])
+    ]
+
+
 AUGEAS = """
 require 'facter'
 require 'augeas'
@@ -128,15 +142,11 @@ puts "version #{Facter.value('augeas')['version']}"
 
 @pytest.mark.puppet
 def test_facter_reads_the_version_of_augeas_without_loading_all_lenses() -> None:
-    outputs = []
-    for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):
-        command = ["/usr/bin/ruby", *options, "-e", AUGEAS]
-        done = subprocess.run(command, capture_output=True, check=True)
-        outputs.append(done.stdout.decode().splitlines())
-    assert outputs[0][0] == "flags 0", "without the lean start"
-    assert outputs[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
-    assert outputs[0][1] == outputs[1][1]
-    assert outputs[0][1].startswith("version 1.")
+    plain, lean = (output.splitlines() for output in plain_and_lean(AUGEAS))
+    assert plain[0] == "flags 0"
+    assert lean[0] == "flags 64", "NO_MODL_AUTOLOAD"
+    assert lean[1] == plain[1]
+    assert lean[1].startswith("version 1.")
 
 
 COMMANDS = """
@@ -160,12 +170,7 @@ puts JSON.generate(first:, later: started.drop(first.size), facts:, own: own.map
 
 @pytest.mark.puppet
 def test_a_resolver_of_facter_starts_each_command_once() -> None:
-    outputs = []
-    for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):
-        command = ["/usr/bin/ruby", *options, "-e", COMMANDS]
-        done = subprocess.run(command, capture_output=True, check=True)
-        outputs.append(json.loads(done.stdout.decode().splitlines()[-1]))
-    plain, lean = outputs
+    plain, lean = (json.loads(output.splitlines()[-1]) for output in plain_and_lean(COMMANDS))
     mounts = "cat /proc/self/mounts"
     assert plain["first"].count(mounts) > 1, "without the lean start"
     assert lean["first"].count(mounts) == 1
@@ -193,16 +198,15 @@ puts parser.help, parser.top.short.transform_values(&:long), parser.top.long.tra
 
 @pytest.mark.puppet
 def test_options_that_take_names_of_others_are_as_in_plain_ruby() -> None:
-    plain, lean = (
-        subprocess.run(["/usr/bin/ruby", *options, "-e", OPTIONS], capture_output=True, check=True)
-        for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"])
-    )
-    assert lean.stdout == plain.stdout
-    assert b"--option3 Y" in lean.stdout
-    assert b"[no-]option3" not in lean.stdout, "no name leads to it any more"
+    plain, lean = plain_and_lean(OPTIONS)
+    assert lean == plain
+    assert "--option3 Y" in lean
+    assert "[no-]option3" not in lean, "no name leads to it any more"
 
 
 GEMS = """
+directory = ENV['GEM_HOME'] = File.join(ENV.fetch('PLACE'), Process.pid.to_s)
+Dir.mkdir(directory)
 require 'puppet'
 require 'puppet/util/feature'
 reads = 0
@@ -211,7 +215,6 @@ Gem::Specification.singleton_class.prepend(counted)
 features = Puppet::Util::Feature.new('puppet/feature')
 features.add(:fresh, libs: 'localpuppet_fresh')
 puts 3.times.map { features.fresh? }.inspect
-directory = ENV.fetch('GEM_HOME')
 before = reads
 Dir.mkdir(File.join(directory, 'specifications'))
 Dir.mkdir(File.join(directory, 'gems'))
@@ -229,15 +232,6 @@ puts features.fresh?, before
 
 @pytest.mark.puppet
 def test_puppet_finds_a_library_of_a_gem_that_is_installed_during_a_run(tmp_path: Path) -> None:
-    command = [
-        "/usr/bin/ruby",
-        f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb",
-        "-e",
-        GEMS,
-    ]
-    env = {**os.environ, "GEM_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=env, capture_output=True, check=True)
-    before, after, reads = done.stdout.decode().split("\n")[:3]
-    assert before == "[false, false, false]"
-    assert after == "true"
-    assert int(reads) <= 1, "the descriptions of gems were read again for each question"
+    plain, lean = (output.splitlines() for output in plain_and_lean(GEMS, PLACE=str(tmp_path)))
+    assert plain[:2] == lean[:2] == ["[false, false, false]", "true"]
+    assert int(lean[2]) <= 1 < int(plain[2]), "descriptions of gems are read for each question"
