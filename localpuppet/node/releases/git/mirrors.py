@@ -61,6 +61,7 @@ def _sweep(mirror: Path) -> None:
 # they may be empty; a tag may be where a directory of tags was.
 _DAMAGED = re.compile(
     r"cannot lock ref|bad (?:config line|shallow line|object)|not a git repository: '/"
+    r"|unable to rename temporary '\*\.(?:pack|idx)' file"  # git 2.47: the pack there differs
 )
 
 
