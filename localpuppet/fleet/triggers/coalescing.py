@@ -81,6 +81,7 @@ class Batch:
         self._sent: Counter[str] = Counter()  # sender → causes
         self._ways: Counter[str] = Counter()  # sender → different paths that end with it
         self._text: Counter[str] = Counter()  # sender → bytes of names and tags
+        self._text_size = 0  # their sum: a storm may have 10,000 senders
         self._tags: set[str] = set()  # those that limit the run
         self._tags_size = 0
         self._earliest: int | None = None  # no cause expires before this second has passed
@@ -135,8 +136,8 @@ class Batch:
             own=self._ways[cause.sender], total=len(self._paths)
         ):
             return f"causes with {len(self._paths)} different paths wait for a run already"
-        if not TEXT.has_room(own=self._text[cause.sender], total=self._text.total()):
-            return f"causes with {self._text.total()} bytes of tags wait for a run already"
+        if not TEXT.has_room(own=self._text[cause.sender], total=self._text_size):
+            return f"causes with {self._text_size} bytes of tags wait for a run already"
         new = {*cause.puppet_tags} - self._tags
         if new and sum(map(len, new)) + self._tags_size > MAX_WAITING_TAGS - len(self._tags):
             return f"requests with {len(self._tags)} different tags wait for a run already"
@@ -157,6 +158,7 @@ class Batch:
         self._wanted.add(owed.wanted)
         self._sent[owed.sender] += 1
         self._text[owed.sender] += owed.text
+        self._text_size += owed.text
         new = {*owed.wanted[1]} - self._tags
         self._tags |= new
         self._tags_size += sum(map(len, new))
