@@ -377,8 +377,7 @@ def _made(
     group, faults = authoring.new_group_of_good_keys(
         rule, members=nodes, operators=people, others=[*clone.tree.groups()], after=last
     )
-    for fault in faults:
-        render.say(f"left out: {fault}", err=True)
+    show_left_out(faults)
     if replace(group, members=()).opened_by(clone.identities) is None:
         raise InvalidInputError(
             "only an operator makes a group, and your identities open none of its operators' keys",
@@ -390,6 +389,11 @@ def _made(
     confirm(f"make the group {group.name}", yes=yes)
     clone.trust.approve(group, [head_of(group), *holders_of(group)])
     return group, faults
+
+
+def show_left_out(faults: Iterable[InvalidInputError]) -> None:
+    for fault in faults:
+        render.say(f"left out: {fault}", err=True)
 
 
 def _known_operators(clone: SealedClone) -> authoring.Keys:

@@ -20,6 +20,7 @@ from localpuppet.fleet.cli.sealed import (
     operators_option,
     parse_keys,
     show_keys,
+    show_left_out,
 )
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, confirm, confirmation_options, option
@@ -105,7 +106,7 @@ def reseal_command(
         found = authoring.faults_of_keys(
             group, wanted, difference, owners, pools=pools, replaced=given["replaced"]
         )
-        _show_left_out(found.values())
+        show_left_out(found.values())
         faults += found.values()
         joined = {*difference.new, *difference.rotated, *difference.replaced} - {*found}
         if not (joined or difference.gone or operators):
@@ -134,11 +135,6 @@ def reseal_command(
         render.emit("all groups have the members of their rules")
     if faults:
         raise faults[0]
-
-
-def _show_left_out(faults: Iterable[InvalidInputError]) -> None:
-    for fault in faults:
-        render.say(f"left out: {fault}", err=True)
 
 
 @command("resolve")
