@@ -110,6 +110,11 @@ def shortened(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+def cut_to_bytes(text: str, most: int) -> str:
+    """Return the beginning of a text that has at most `most` bytes in UTF-8."""
+    return text.encode()[:most].decode(errors="ignore")
+
+
 def without_middle(text: str, *, most: int) -> str:
     """Return a text; if it exceeds `most` characters, only its beginning and end."""
     end = most // 2

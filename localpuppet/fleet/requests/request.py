@@ -18,7 +18,13 @@ from typing import Annotated, ClassVar, Protocol
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats import converter, names
-from localpuppet.base.formats.text import breadcrumb_key, one_line, parse_choice, parse_line
+from localpuppet.base.formats.text import (
+    breadcrumb_key,
+    cut_to_bytes,
+    one_line,
+    parse_choice,
+    parse_line,
+)
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.base.machine.ports import Clock
@@ -525,8 +531,8 @@ def answer(
 
 
 def _error(text: str) -> str:
-    """Return an error as one line that its caller accepts: the limit is in bytes."""
-    return one_line(text).encode()[: limits.MAX_REPLY_ERROR].decode(errors="ignore")
+    """Return an error as one line that its caller accepts."""
+    return cut_to_bytes(one_line(text), limits.MAX_REPLY_ERROR)
 
 
 def read_answer(

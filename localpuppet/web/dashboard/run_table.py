@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.text import cut_to_bytes
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.base.value import Value
 from localpuppet.fleet.history.history_records import (
@@ -401,7 +402,7 @@ def id_values(run: RunId) -> dict[str, int]:
 
 
 def _cut(text: str) -> str:
-    return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
+    return cut_to_bytes(text, MAX_TEXT_BYTES)
 
 
 def _counts_text(counts: RunCounts) -> str:
