@@ -31,7 +31,7 @@ from localpuppet.node.cli.command import (
     path_type,
 )
 from localpuppet.node.cli.release.making import here
-from localpuppet.node.cli.sealed_trust import require_trust, trust_option
+from localpuppet.node.cli.sealed_trust import require_trust, show_left_out, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.age import AgeIdentity, AgeRecipient, read_identities
 from localpuppet.node.sealed.sealed_files import (
@@ -389,11 +389,6 @@ def _made(
     confirm(f"make the group {group.name}", yes=yes)
     clone.trust.approve(group, [head_of(group), *holders_of(group)])
     return group, faults
-
-
-def show_left_out(faults: Iterable[InvalidInputError]) -> None:
-    for fault in faults:
-        render.say(f"left out: {fault}", err=True)
 
 
 def _known_operators(clone: SealedClone) -> authoring.Keys:

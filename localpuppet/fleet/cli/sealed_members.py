@@ -20,11 +20,10 @@ from localpuppet.fleet.cli.sealed import (
     operators_option,
     parse_keys,
     show_keys,
-    show_left_out,
 )
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, confirm, confirmation_options, option
-from localpuppet.node.cli.sealed_trust import require_trust, trust_option
+from localpuppet.node.cli.sealed_trust import require_trust, show_left_out, trust_option
 from localpuppet.node.sealed import authoring
 from localpuppet.node.sealed.sealed_files import SealedGroup, SealedValue, parse_group_name
 from localpuppet.node.sealed.tree import NEXT, PREFIX

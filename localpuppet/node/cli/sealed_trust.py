@@ -1,7 +1,7 @@
-"""Asks a person about groups of sealed values that no verified release vouches for."""
+"""Tells a person which keys of sealed groups do not count, and asks about those to be trusted."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +20,12 @@ trust_option = option(
     "Trust this key of a sealed group without a question (repeatable).",
     multiple=True,
 )
+
+
+def show_left_out(faults: Iterable[InvalidInputError]) -> None:
+    """Show why nodes are left out of a group."""
+    for fault in faults:
+        render.say(f"left out: {fault}", err=True)
 
 
 def require_trust(
